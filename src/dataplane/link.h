@@ -1,0 +1,87 @@
+/* link.h: messages over streams: framing, matching, large-message rendezvous, probes, death watch.
+ *
+ * Below it: transport.h streams. Above it: the operation engine, which posts sends and receives by message key. Everything here runs
+ * with the engine lock held and never blocks. A link never decides that a rank has left: it reports.
+ *
+ * Matching: a message is {key, source rank}. A small one (<= MCPG_EAGER_BYTES) travels with its header and, if nobody waits for it yet, is
+ * kept in a bounded pool; a large one announces itself and moves when the receive is posted, straight from user memory to user memory.
+ * A receive that was cancelled can no longer be written: late bytes are read and dropped (contract D2).
+ */
+#ifndef MCPG_DATAPLANE_LINK_H
+#define MCPG_DATAPLANE_LINK_H
+
+#include "common/base.h"
+#include "common/dp_iface.h"
+#include "common/log.h"
+
+#define MCPG_EAGER_BYTES 8192u
+#define MCPG_CHUNK_BYTES (256u * 1024u) /* largest payload of one frame: other messages interleave */
+
+/* Names one message between two processes. Collective: (gid, view, seq, phase). Point-to-point: view = {0,0}, seq = pair number, tag,
+ * MCPG_KEY_P2P in flags. */
+typedef struct {
+    uint32_t gid;
+    uint32_t flags; /* MCPG_KEY_P2P */
+    uint64_t view_term, view_epoch;
+    uint64_t seq;
+    uint64_t tag;
+    uint32_t phase; /* step or chunk of the operation */
+    uint32_t pad;   /* 0 */
+} mcpg_msg_key_t;
+#define MCPG_KEY_P2P 1u
+
+/* What sender and receiver must agree on; a difference ends both with MISMATCH, naming both. */
+typedef struct {
+    uint8_t kind, dtype, redop, pad; /* mcpg_op_kind_t, ... */
+    uint32_t root;
+    uint64_t bytes; /* of this message */
+} mcpg_msg_sig_t;
+
+typedef enum {
+    MCPG_LX_DONE = 0,      /* all bytes handed to the transport / in the destination */
+    MCPG_LX_LINK_LOST = 1, /* the stream broke or was closed */
+    MCPG_LX_PEER_DEAD = 2, /* proved */
+    MCPG_LX_LEFT = 3,      /* the peer ended its side of this operation */
+    MCPG_LX_MISMATCH = 4   /* signatures differ: peer_sig holds the peer's */
+} mcpg_lx_result_t;
+
+typedef struct mcpg_engine mcpg_engine_t; /* engine.h */
+
+/* Embedded in the operation; the link layer links it into its lists. Owner fills the first part. done() is called exactly once unless
+ * cancelled, lock held; it may post and cancel others. */
+typedef struct mcpg_lx {
+    mcpg_rank_t peer;
+    mcpg_incarnation_t peer_inc;
+    mcpg_msg_key_t key;
+    mcpg_msg_sig_t sig;
+    void *buf; /* source of a send, destination of a receive; sig.bytes long */
+    void (*done)(struct mcpg_lx *self, mcpg_lx_result_t result);
+    void *owner;
+    mcpg_msg_sig_t peer_sig; /* MISMATCH */
+    /* link layer's own */
+    struct mcpg_lx *next, *prev;
+    uint64_t handle, moved;
+    uint8_t state, is_send;
+} mcpg_lx_t;
+
+typedef enum { MCPG_LINK_ST_NONE, MCPG_LINK_ST_CONNECTING, MCPG_LINK_ST_UP, MCPG_LINK_ST_DOWN, MCPG_LINK_ST_DEAD } mcpg_link_st_t;
+
+/* A posted send or receive waits while the link to exactly that incarnation is CONNECTING or DOWN (the operation's own deadline decides how
+ * long); it ends at once with PEER_DEAD when that incarnation is dead or replaced. */
+void mcpg__link_send(mcpg_engine_t *e, mcpg_lx_t *x);
+void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x);
+/* No done() afterwards. A half-sent message is completed with the bytes of `buf` as they are now only if keep_bytes, else its stream's
+ * remaining bytes are zeros: the peer is told LEFT first, so it never uses them. */
+void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x);
+/* Ends own side of (gid, view, seq) towards every peer of the list: peers that still need this rank there get LX_LEFT. */
+void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_member_t *peers, uint32_t count);
+/* Drops kept messages of this group for which seq < below (of that view or an older one). */
+void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below);
+void mcpg__link_forget_group(mcpg_engine_t *e, uint32_t gid);
+
+mcpg_link_st_t mcpg__link_state(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
+/* Asks the peer's engine for a sign of life. answered(): the last time anything was read from it. */
+void mcpg__link_probe(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
+uint64_t mcpg__link_last_heard_us(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
+
+#endif

@@ -1,0 +1,49 @@
+/* rpc.h: the transport between agents and coordinator: one bidirectional, ordered stream of messages per agent.
+ *
+ * rpc_grpc.c is the real one, rpc_inproc.c its twin for tests. Message bytes are opaque here. Nothing above this header knows gRPC.
+ * Callbacks run on the transport's thread, must not block, and must not call stop. Bytes are borrowed for the call.
+ */
+#ifndef MCPG_RPC_RPC_H
+#define MCPG_RPC_RPC_H
+
+#include "common/base.h"
+
+typedef struct mcpg_rpc_server mcpg_rpc_server_t;
+typedef struct mcpg_rpc_client mcpg_rpc_client_t;
+
+typedef struct {
+    void *user;
+    void (*opened)(void *user, uint64_t conn); /* conn: never 0, never reused */
+    /* False: the receiver's queue is full. The transport keeps the message, stops reading this stream, and offers it again every few ms. */
+    bool (*message)(void *user, uint64_t conn, const uint8_t *buf, size_t len);
+    void (*closed)(void *user, uint64_t conn); /* exactly once per opened */
+} mcpg_rpc_server_events_t;
+
+typedef struct {
+    void *user;
+    void (*connected)(void *user);
+    bool (*message)(void *user, const uint8_t *buf, size_t len); /* false: as above */
+    void (*closed)(void *user, mcpg_status_t why);               /* exactly once per connect that was accepted */
+} mcpg_rpc_client_events_t;
+
+typedef struct {
+    const char *name;
+    /* bind: "127.0.0.1:0", "[::1]:0", "unix:/path". Refuses anything that is not loopback or a unix socket, and says how to do it. */
+    mcpg_status_t (*serve)(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out, char *error, size_t error_cap);
+    size_t (*server_address)(const mcpg_rpc_server_t *server, char *buf, size_t cap); /* what clients connect to */
+    /* Copies and queues. NOT_FOUND: no such stream. BUSY: the peer does not read; the stream is then closed by the transport. */
+    mcpg_status_t (*server_send)(mcpg_rpc_server_t *server, uint64_t conn, const uint8_t *buf, size_t len);
+    void (*server_close)(mcpg_rpc_server_t *server, uint64_t conn); /* after what is queued was sent */
+    void (*server_stop)(mcpg_rpc_server_t *server);                 /* joins its threads, frees; NULL allowed */
+    mcpg_status_t (*client_create)(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
+                                   size_t error_cap);
+    mcpg_status_t (*client_connect)(mcpg_rpc_client_t *client); /* one stream at a time; INVALID_STATE if one is open */
+    mcpg_status_t (*client_send)(mcpg_rpc_client_t *client, const uint8_t *buf, size_t len);
+    void (*client_disconnect)(mcpg_rpc_client_t *client); /* flushes what is queued, at most 1 s; then closed() */
+    void (*client_destroy)(mcpg_rpc_client_t *client);    /* joins, frees; no callback after it; NULL allowed */
+} mcpg_rpc_ops_t;
+
+const mcpg_rpc_ops_t *mcpg__rpc_grpc(void);
+const mcpg_rpc_ops_t *mcpg__rpc_inproc(void);
+
+#endif
