@@ -8,6 +8,7 @@
 #include "common/msg.h"
 
 #define MCPG_MSG_CAP (1u << 20) /* largest message on the wire, bytes */
+#define MCPG_DECODE_ARENA_CAP (4u << 20) /* an arena of this size holds any valid message */
 
 typedef struct {
     uint8_t *base;
@@ -18,7 +19,8 @@ void *mcpg__arena_take(mcpg_arena_t *arena, size_t size); /* 16-aligned, NULL wh
 /* Packs into buf; *len_out = size. LIMIT when cap is too small (1 MiB always suffices). The result is canonical. */
 MCPG_MUST_USE mcpg_status_t mcpg__up_pack(const mcpg_up_msg_t *msg, uint8_t *buf, size_t cap, size_t *len_out);
 MCPG_MUST_USE mcpg_status_t mcpg__down_pack(const mcpg_down_msg_t *msg, uint8_t *buf, size_t cap, size_t *len_out);
-/* Borrows from buf and arena: valid until either is reused. */
+/* Borrows from the arena, which the caller empties (used = 0) before it is reused; no byte of buf is kept. CORRUPT also when the
+ * arena is too small. Another protocol version is decoded for ATTACH and REFUSED only: everything else of it is CORRUPT. */
 MCPG_MUST_USE mcpg_status_t mcpg__up_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_up_msg_t *out);
 MCPG_MUST_USE mcpg_status_t mcpg__down_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_down_msg_t *out);
 const char *mcpg__up_name(mcpg_up_kind_t kind);
