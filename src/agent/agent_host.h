@@ -18,7 +18,10 @@ typedef struct {
     mcpg_agent_config_t agent;
     const mcpg_dp_ops_t *dp_ops;
     void *dp;
-    void (*attached)(void *user, mcpg_incarnation_t inc);          /* executor thread, before the first link is opened */
+    /* Executor thread, before the first link is opened; again with each new incarnation. */
+    void (*attached)(void *user, mcpg_incarnation_t inc);
+    /* Called once by start, before the first observation is possible: sets the data plane's observer. May be NULL. */
+    void (*observe)(void *user, const mcpg_dp_observer_t *observer);
     void (*notify)(void *user, const mcpg_agent_notify_t *notify); /* executor thread: only queue */
     void *user;
     const char *event_log_dir;
@@ -28,6 +31,10 @@ typedef struct {
 MCPG_MUST_USE mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcpg_agent_host_t **out, char *error,
                                                    size_t error_cap);
 const mcpg_dp_observer_t *mcpg__agent_host_observer(mcpg_agent_host_t *host); /* for mcpg__dp_set_observer */
+
+/* From now on the agent's coordinator is at address (a closing one was followed by another). The present stream counts as lost. Blocks
+ * until the old stream is gone; any thread but the executor's. */
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error, size_t error_cap);
 
 /* A blocking call: fills call_id itself, waits for CALL_DONE. text_out (cap bytes) gets the sentence of a refusal. BUSY: queue full. */
 MCPG_MUST_USE mcpg_status_t mcpg__agent_host_register(mcpg_agent_host_t *host, mcpg_agent_call_register_t *call,

@@ -1,7 +1,8 @@
 /* agent_state.h: private layout of the agent machine and what its files may call of each other.
  *
- * One struct in memory that the caller gives once; every table has a fixed size and a high-water mark, so that memory is touched only as
- * far as it is used. It must never be included outside src/agent/agent_*.c and never holds a pointer into an event.
+ * One struct in memory that the caller gives once; every table has a fixed size and a high-water mark, so that memory
+ * is touched only as far as it is used. It must never be included outside src/agent/agent_*.c and never holds a pointer
+ * into an event.
  */
 #ifndef MCPG_AGENT_AGENT_STATE_H
 #define MCPG_AGENT_AGENT_STATE_H
@@ -10,12 +11,12 @@
 #include "common/pure.h"
 #include "common/rankset.h"
 
-#define MCPG_AGENT_NEVER UINT64_MAX
-#define MCPG_AGENT_BACKOFF_MIN_US 20000u
-#define MCPG_AGENT_BACKOFF_MAX_US 1000000u
-#define MCPG_AGENT_CALL_TIMEOUT_US 300000000u    /* of REGISTER, JOIN and SYNC calls that name none */
-#define MCPG_AGENT_AUTO_CALL (UINT64_C(1) << 63) /* call ids of the machine's own REGISTERs: this | group index */
-#define MCPG_AGENT_NO_INDEX UINT32_MAX
+#define MCPG_AGENT_NEVER           UINT64_MAX
+#define MCPG_AGENT_BACKOFF_MIN_US  20000u
+#define MCPG_AGENT_BACKOFF_MAX_US  1000000u
+#define MCPG_AGENT_CALL_TIMEOUT_US 300000000u          /* of REGISTER, JOIN and SYNC calls that name none */
+#define MCPG_AGENT_AUTO_CALL       (UINT64_C(1) << 63) /* call ids of the machine's own REGISTERs: this | group index */
+#define MCPG_AGENT_NO_INDEX        UINT32_MAX
 
 /* NEW: before the first TIMER. WAITING: between two attempts. CLOSING is WAITING while the old stream is still open. */
 typedef enum {
@@ -31,9 +32,9 @@ typedef enum {
 typedef enum { MCPG_AGENT_LINK_NONE = 0, MCPG_AGENT_LINK_UP, MCPG_AGENT_LINK_LOST } mcpg_agent_link_state_t;
 
 typedef struct {
-    bool listed;  /* in the coordinator's table */
-    bool dead;    /* OFFLINE is proved, says the coordinator */
-    bool proved;  /* this rank's own proof of the death of proved_inc */
+    bool listed; /* in the coordinator's table */
+    bool dead;   /* OFFLINE is proved, says the coordinator */
+    bool proved; /* this rank's own proof of the death of proved_inc */
     uint8_t state;
     uint8_t proof;
     uint8_t link; /* mcpg_agent_link_state_t of link_inc */
@@ -48,16 +49,21 @@ typedef struct {
 } mcpg_agent_rank_t;
 
 typedef struct {
-    mcpg_rank_t rank;        /* declared order, then MEMBERS */
-    mcpg_incarnation_t inc;  /* of the registered process, or none */
+    mcpg_rank_t rank;       /* declared order, then MEMBERS */
+    mcpg_incarnation_t inc; /* of the registered process, or none */
     bool awaiting;
-    bool active;             /* in the newest installed view */
+    bool active; /* in the newest installed view */
     mcpg_rank_t view_rank;
     mcpg_incarnation_t view_inc;
 } mcpg_agent_slot_t;
 
 /* LEAVING: destroyed here while the coordinator was lost; only gid is kept until LEAVE_GROUP could be sent. */
-typedef enum { MCPG_AGENT_GROUP_FREE = 0, MCPG_AGENT_GROUP_ASKED, MCPG_AGENT_GROUP_OPEN, MCPG_AGENT_GROUP_LEAVING } mcpg_agent_group_stage_t;
+typedef enum {
+    MCPG_AGENT_GROUP_FREE = 0,
+    MCPG_AGENT_GROUP_ASKED,
+    MCPG_AGENT_GROUP_OPEN,
+    MCPG_AGENT_GROUP_LEAVING
+} mcpg_agent_group_stage_t;
 
 typedef struct {
     uint8_t stage;
@@ -65,8 +71,8 @@ typedef struct {
     bool isolated;
     bool registered; /* REGISTERED came for the present incarnation */
     bool syncing;
-    bool acked;      /* HELD came for `preparing` */
-    bool in_doubt;   /* held operations were ended */
+    bool acked;    /* HELD came for `preparing` */
+    bool in_doubt; /* held operations were ended */
     mcpg_gid_t gid;
     mcpg_slot_t slot; /* own */
     uint32_t capacity, order_count, member_count;
@@ -77,8 +83,13 @@ typedef struct {
     uint64_t next_seq; /* of the newest ACK, or the newest switch_seq */
 } mcpg_agent_group_t;
 
-typedef enum { MCPG_AGENT_CALL_FREE = 0, MCPG_AGENT_CALL_REGISTER, MCPG_AGENT_CALL_JOIN, MCPG_AGENT_CALL_PROPOSE,
-               MCPG_AGENT_CALL_SYNC } mcpg_agent_call_kind_t;
+typedef enum {
+    MCPG_AGENT_CALL_FREE = 0,
+    MCPG_AGENT_CALL_REGISTER,
+    MCPG_AGENT_CALL_JOIN,
+    MCPG_AGENT_CALL_PROPOSE,
+    MCPG_AGENT_CALL_SYNC
+} mcpg_agent_call_kind_t;
 typedef struct {
     uint8_t kind;
     bool installing; /* REGISTER: REGISTERED came, the first COMMIT is awaited */
@@ -107,7 +118,7 @@ struct mcpg_agent {
     bool loss_judged;   /* offline_us after the loss has passed */
     bool have_states;
     bool stop_due;
-    mcpg_time_t now; /* of the event in work */
+    mcpg_time_t now;               /* of the event in work */
     uint64_t term, coordinator_id; /* highest ever attached to */
     mcpg_incarnation_t inc;        /* own, newest */
     uint64_t heartbeat_us, offline_us;
@@ -118,7 +129,7 @@ struct mcpg_agent {
     int32_t refusal; /* of the last REFUSED that may be tried again, or OK */
     uint32_t refusal_len;
     uint8_t refusal_text[MCPG_TEXT_CAP];
-    uint64_t calls_opened, calls_answered; /* I5 */
+    uint64_t calls_opened, calls_answered;                  /* I5 */
     uint32_t rank_high, group_high, call_high, report_high; /* high-water marks */
     uint32_t slots_used, failed_used, failed_cap;
     mcpg_agent_rank_t *ranks;
@@ -150,7 +161,9 @@ mcpg_bytes_t mcpg__agent_copy(mcpg_agent_effects_t *fx, const void *data, uint32
 /* A zeroed SEND to be filled in by the caller; only while attached. */
 mcpg_up_msg_t *mcpg__agent_send(mcpg_agent_effects_t *fx, mcpg_up_kind_t kind);
 void mcpg__agent_notify(mcpg_agent_effects_t *fx, const mcpg_agent_notify_t *notify);
-static inline bool mcpg__agent_up(const mcpg_agent_t *agent) { return agent->stage == MCPG_AGENT_ATTACHED; }
+static inline bool mcpg__agent_up(const mcpg_agent_t *agent) {
+    return agent->stage == MCPG_AGENT_ATTACHED;
+}
 static inline uint64_t mcpg__agent_after(mcpg_time_t now, uint64_t delay_us) {
     return delay_us > UINT64_MAX - 1 - now.us ? UINT64_MAX - 1 : now.us + delay_us;
 }
@@ -182,7 +195,8 @@ void mcpg__agent_group_join(mcpg_agent_t *agent, const mcpg_agent_call_join_t *c
 void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t group, uint64_t call_id, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_send_join(mcpg_agent_t *agent, const mcpg_agent_call_t *call, mcpg_agent_effects_t *fx);
-/* Ends the group here: DP_GROUP_GONE, LEAVE_GROUP (now or after the next attach), its other calls are answered ABORTED. */
+/* Ends the group here: DP_GROUP_GONE, LEAVE_GROUP (now or after the next attach), its other calls are answered ABORTED.
+ */
 void mcpg__agent_group_end(mcpg_agent_t *agent, uint32_t group, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_drop(mcpg_agent_t *agent, uint32_t group); /* frees the entry and its slots */
 /* After WELCOME: what could not be sent while contact was lost. renewed: this process has a new incarnation. */
@@ -202,8 +216,8 @@ bool mcpg__agent_view_has_self(const mcpg_agent_t *agent, const mcpg_agent_group
 /* agent_call.c */
 mcpg_agent_call_t *mcpg__agent_call_find(mcpg_agent_t *agent, uint64_t call_id);
 /* NULL, and the call answered LIMIT, when the table is full. */
-mcpg_agent_call_t *mcpg__agent_call_open(mcpg_agent_t *agent, mcpg_agent_call_kind_t kind, uint64_t call_id, uint32_t group,
-                                         uint64_t timeout_us, mcpg_agent_effects_t *fx);
+mcpg_agent_call_t *mcpg__agent_call_open(mcpg_agent_t *agent, mcpg_agent_call_kind_t kind, uint64_t call_id,
+                                         uint32_t group, uint64_t timeout_us, mcpg_agent_effects_t *fx);
 /* A zeroed CALL_DONE for a call that was never in the table. */
 mcpg_agent_call_done_t *mcpg__agent_call_answer(mcpg_agent_effects_t *fx, uint64_t call_id, mcpg_status_t status);
 void mcpg__agent_call_refuse(mcpg_agent_effects_t *fx, uint64_t call_id, mcpg_status_t status, const char *words);
@@ -213,10 +227,12 @@ mcpg_agent_call_done_t *mcpg__agent_call_close(mcpg_agent_t *agent, mcpg_agent_c
 void mcpg__agent_call_propose(mcpg_agent_t *agent, const mcpg_agent_call_propose_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_call_sync(mcpg_agent_t *agent, const mcpg_agent_call_sync_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_call_reply(mcpg_agent_t *agent, const mcpg_down_reply_t *msg, mcpg_agent_effects_t *fx);
-void mcpg__agent_call_committed(mcpg_agent_t *agent, uint32_t group, const mcpg_down_commit_t *commit, mcpg_agent_effects_t *fx);
+void mcpg__agent_call_committed(mcpg_agent_t *agent, uint32_t group, const mcpg_down_commit_t *commit,
+                                mcpg_agent_effects_t *fx);
 void mcpg__agent_call_lost(mcpg_agent_t *agent, mcpg_agent_effects_t *fx); /* contact lost: PROPOSEs end */
 void mcpg__agent_call_end_all(mcpg_agent_t *agent, mcpg_status_t status, const char *words, mcpg_agent_effects_t *fx);
-void mcpg__agent_call_end_group(mcpg_agent_t *agent, uint32_t group, mcpg_status_t status, const char *words, mcpg_agent_effects_t *fx);
+void mcpg__agent_call_end_group(mcpg_agent_t *agent, uint32_t group, mcpg_status_t status, const char *words,
+                                mcpg_agent_effects_t *fx);
 void mcpg__agent_call_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);
 void mcpg__agent_call_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);
 uint64_t mcpg__agent_call_deadline(const mcpg_agent_t *agent);
@@ -224,7 +240,8 @@ uint64_t mcpg__agent_call_deadline(const mcpg_agent_t *agent);
 /* agent_report.c */
 void mcpg__agent_report_event(mcpg_agent_t *agent, const mcpg_agent_op_failed_ev_t *event, mcpg_agent_effects_t *fx);
 void mcpg__agent_report_reconciled(mcpg_agent_t *agent, const mcpg_down_reconciled_t *msg, mcpg_agent_effects_t *fx);
-void mcpg__agent_report_judge(mcpg_agent_t *agent, uint32_t group, mcpg_agent_effects_t *fx); /* NO_INDEX: every group */
+void mcpg__agent_report_judge(mcpg_agent_t *agent, uint32_t group,
+                              mcpg_agent_effects_t *fx); /* NO_INDEX: every group */
 void mcpg__agent_report_drop_group(mcpg_agent_t *agent, uint32_t group);
 void mcpg__agent_report_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);
 void mcpg__agent_report_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);

@@ -1,5 +1,5 @@
-/* codec_down.c: messages from coordinator to agent: protobuf <-> domain structs, with every limit checked. Never keeps a byte of the
- * input and never lets a message through that base.h's bounds do not allow.
+/* codec_down.c: messages from coordinator to agent: protobuf <-> domain structs, with every limit checked. Never keeps
+ * a byte of the input and never lets a message through that base.h's bounds do not allow.
  */
 #include <string.h>
 
@@ -24,14 +24,16 @@ static mcpg_status_t put_refused(mcpg_arena_t *arena, const mcpg_down_refused_t 
     return mcpg__wire_put_bytes(m->text, MCPG_TEXT_CAP - 1, &w->text);
 }
 
-static mcpg_status_t put_heartbeat_reply(mcpg_arena_t *arena, const mcpg_down_heartbeat_reply_t *m, Mooncake__Pg__HeartbeatReply *w) {
+static mcpg_status_t put_heartbeat_reply(mcpg_arena_t *arena, const mcpg_down_heartbeat_reply_t *m,
+                                         Mooncake__Pg__HeartbeatReply *w) {
     (void)arena;
     w->digest = m->digest;
     w->sent_us = m->sent_us;
     return MCPG_OK;
 }
 
-static mcpg_status_t put_rank_states(mcpg_arena_t *arena, const mcpg_down_rank_states_t *m, Mooncake__Pg__RankStates *w) {
+static mcpg_status_t put_rank_states(mcpg_arena_t *arena, const mcpg_down_rank_states_t *m,
+                                     Mooncake__Pg__RankStates *w) {
     w->full = m->full;
     w->check_id = m->check_id;
     if (m->count > MCPG_MAX_RANKS) return MCPG_LIMIT;
@@ -169,7 +171,8 @@ static mcpg_status_t get_refused(mcpg_arena_t *arena, const Mooncake__Pg__Refuse
     return mcpg__wire_get_bytes(w->text, MCPG_TEXT_CAP - 1, &m->text);
 }
 
-static mcpg_status_t get_heartbeat_reply(mcpg_arena_t *arena, const Mooncake__Pg__HeartbeatReply *w, mcpg_down_heartbeat_reply_t *m) {
+static mcpg_status_t get_heartbeat_reply(mcpg_arena_t *arena, const Mooncake__Pg__HeartbeatReply *w,
+                                         mcpg_down_heartbeat_reply_t *m) {
     (void)arena;
     m->digest = w->digest;
     m->sent_us = w->sent_us;
@@ -188,7 +191,8 @@ static mcpg_status_t get_rank_info(const Mooncake__Pg__RankInfo *w, mcpg_rank_in
     return mcpg__wire_get_bytes(w->endpoint, MCPG_ENDPOINT_CAP, &m->endpoint);
 }
 
-static mcpg_status_t get_rank_states(mcpg_arena_t *arena, const Mooncake__Pg__RankStates *w, mcpg_down_rank_states_t *m) {
+static mcpg_status_t get_rank_states(mcpg_arena_t *arena, const Mooncake__Pg__RankStates *w,
+                                     mcpg_down_rank_states_t *m) {
     MCPG_WIRE_CHECK(w->n_ranks <= MCPG_MAX_RANKS);
     mcpg_rank_info_t *ranks = NULL;
     if (w->n_ranks > 0) {
@@ -313,10 +317,14 @@ static mcpg_status_t get_syncing(mcpg_arena_t *arena, const Mooncake__Pg__Syncin
 static uint32_t list_entries(const mcpg_down_msg_t *msg) {
     const mcpg_down_commit_t *commit = &msg->u.commit;
     switch (msg->kind) {
-    case MCPG_DOWN_RANK_STATES: return msg->u.rank_states.count;
-    case MCPG_DOWN_MEMBERS: return msg->u.members.count;
-    case MCPG_DOWN_PREPARE: return msg->u.prepare.view.active_count;
-    case MCPG_DOWN_COMMIT: return commit->view.active_count > commit->leave_count ? commit->view.active_count : commit->leave_count;
+    case MCPG_DOWN_RANK_STATES:
+        return msg->u.rank_states.count;
+    case MCPG_DOWN_MEMBERS:
+        return msg->u.members.count;
+    case MCPG_DOWN_PREPARE:
+        return msg->u.prepare.view.active_count;
+    case MCPG_DOWN_COMMIT:
+        return commit->view.active_count > commit->leave_count ? commit->view.active_count : commit->leave_count;
     case MCPG_DOWN_WELCOME:
     case MCPG_DOWN_REFUSED:
     case MCPG_DOWN_HEARTBEAT_REPLY:
@@ -325,24 +333,27 @@ static uint32_t list_entries(const mcpg_down_msg_t *msg) {
     case MCPG_DOWN_REPLY:
     case MCPG_DOWN_RECONCILED:
     case MCPG_DOWN_SYNCING:
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
     return 0;
 }
-_Static_assert(sizeof(Mooncake__Pg__Member) + sizeof(Mooncake__Pg__Leave) + 2 * sizeof(void *) + 32 <= MCPG_WIRE_ENTRY_BYTES,
+_Static_assert(sizeof(Mooncake__Pg__Member) + sizeof(Mooncake__Pg__Leave) + 2 * sizeof(void *) + 32 <=
+                   MCPG_WIRE_ENTRY_BYTES,
                "one entry has room for a member and a leave");
 
 static mcpg_status_t put_body(mcpg_arena_t *arena, const mcpg_down_msg_t *msg, Mooncake__Pg__Down *wire) {
     switch (msg->kind) {
-#define X(NAME, field, type)                                        \
-    case MCPG_DOWN_##NAME:                                          \
-        wire->field = mcpg__arena_take(arena, sizeof *wire->field); \
-        if (wire->field == NULL) return MCPG_LIMIT;                 \
-        mooncake__pg__##field##__init(wire->field);                 \
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_DOWN_##NAME:                                                                                             \
+        wire->field = mcpg__arena_take(arena, sizeof *wire->field);                                                    \
+        if (wire->field == NULL) return MCPG_LIMIT;                                                                    \
+        mooncake__pg__##field##__init(wire->field);                                                                    \
         return put_##field(arena, &msg->u.field, wire->field);
         MCPG_DOWN_MSGS(X)
 #undef X
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
     return MCPG_INVALID_ARGUMENT;
 }
@@ -367,13 +378,14 @@ mcpg_status_t mcpg__down_pack(const mcpg_down_msg_t *msg, uint8_t *buf, size_t c
 
 static mcpg_status_t get_body(mcpg_arena_t *arena, const Mooncake__Pg__Down *wire, mcpg_down_msg_t *msg) {
     switch (msg->kind) {
-#define X(NAME, field, type)                  \
-    case MCPG_DOWN_##NAME:                    \
-        MCPG_WIRE_CHECK(wire->field != NULL); \
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_DOWN_##NAME:                                                                                             \
+        MCPG_WIRE_CHECK(wire->field != NULL);                                                                          \
         return get_##field(arena, wire->field, &msg->u.field);
         MCPG_DOWN_MSGS(X)
 #undef X
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
     return MCPG_CORRUPT;
 }
@@ -396,15 +408,20 @@ mcpg_status_t mcpg__down_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *ar
 
 const char *mcpg__down_name(mcpg_down_kind_t kind) {
     switch (kind) {
-#define X(NAME, field, type) \
-    case MCPG_DOWN_##NAME: return #NAME;
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_DOWN_##NAME:                                                                                             \
+        return #NAME;
         MCPG_DOWN_MSGS(X)
 #undef X
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
     return "UNKNOWN";
 }
 
-_Static_assert((int)MOONCAKE__PG__DOWN__MSG_WELCOME == (int)MCPG_DOWN_WELCOME + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
-_Static_assert((int)MOONCAKE__PG__DOWN__MSG_COMMIT == (int)MCPG_DOWN_COMMIT + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
-_Static_assert((int)MOONCAKE__PG__DOWN__MSG_SYNCING == (int)MCPG_DOWN_SYNCING + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
+_Static_assert((int)MOONCAKE__PG__DOWN__MSG_WELCOME == (int)MCPG_DOWN_WELCOME + MCPG_WIRE_CASE_OFFSET,
+               "pg.proto numbers");
+_Static_assert((int)MOONCAKE__PG__DOWN__MSG_COMMIT == (int)MCPG_DOWN_COMMIT + MCPG_WIRE_CASE_OFFSET,
+               "pg.proto numbers");
+_Static_assert((int)MOONCAKE__PG__DOWN__MSG_SYNCING == (int)MCPG_DOWN_SYNCING + MCPG_WIRE_CASE_OFFSET,
+               "pg.proto numbers");

@@ -1,5 +1,6 @@
-/* codec_parts.c: the parts of messages (rank sets, members, views) between protobuf and domain structs. Never trusts a length, never
- * allocates outside the arena it was given (packing a long list takes one heap block, freed at the end of the call).
+/* codec_parts.c: the parts of messages (rank sets, members, views) between protobuf and domain structs. Never trusts a
+ * length, never allocates outside the arena it was given (packing a long list takes one heap block, freed at the end of
+ * the call).
  */
 #include "common/codec_parts.h"
 
@@ -39,7 +40,9 @@ void mcpg__wire_scratch_end(mcpg_wire_scratch_t *scratch) {
     scratch->heap = NULL;
 }
 
-static void *allocator_take(void *data, size_t size) { return mcpg__arena_take(data, size); }
+static void *allocator_take(void *data, size_t size) {
+    return mcpg__arena_take(data, size);
+}
 static void allocator_give(void *data, void *pointer) {
     (void)data;
     (void)pointer;
@@ -69,8 +72,8 @@ mcpg_status_t mcpg__wire_put_set(mcpg_arena_t *arena, const mcpg_rankset_t *set,
     return MCPG_OK;
 }
 
-mcpg_status_t mcpg__wire_put_members(mcpg_arena_t *arena, const mcpg_member_t *members, uint32_t count, size_t *count_out,
-                                     Mooncake__Pg__Member ***out) {
+mcpg_status_t mcpg__wire_put_members(mcpg_arena_t *arena, const mcpg_member_t *members, uint32_t count,
+                                     size_t *count_out, Mooncake__Pg__Member ***out) {
     if (count > MCPG_MAX_RANKS) return MCPG_LIMIT;
     if (count == 0) return MCPG_OK;
     Mooncake__Pg__Member **pointers = mcpg__arena_take(arena, count * sizeof *pointers);

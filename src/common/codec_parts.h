@@ -1,5 +1,6 @@
-/* codec_parts.h: what codec_up.c and codec_down.c share: conversion and checks of the parts of messages. Included by codec*.c only,
- * as it is the one place, with them, that knows the generated protobuf types. Never logs, never asserts about a peer's bytes.
+/* codec_parts.h: what codec_up.c and codec_down.c share: conversion and checks of the parts of messages. Included by
+ * codec*.c only, as it is the one place, with them, that knows the generated protobuf types. Never logs, never asserts
+ * about a peer's bytes.
  */
 #ifndef MCPG_COMMON_CODEC_PARTS_H
 #define MCPG_COMMON_CODEC_PARTS_H
@@ -9,12 +10,12 @@
 #include "common/codec.h"
 
 #define MCPG_WIRE_ENTRY_BYTES 192u /* room for packing one list entry: struct and pointer */
-#define MCPG_WIRE_CASE_OFFSET 2 /* oneof case = kind + 2 */
+#define MCPG_WIRE_CASE_OFFSET 2    /* oneof case = kind + 2 */
 
 /* Peers' mistakes: the message is malformed. */
-#define MCPG_WIRE_CHECK(cond)                 \
-    do {                                      \
-        if (!(cond)) return MCPG_CORRUPT;     \
+#define MCPG_WIRE_CHECK(cond)                                                                                          \
+    do {                                                                                                               \
+        if (!(cond)) return MCPG_CORRUPT;                                                                              \
     } while (0)
 
 /* Room for the structs of one message that is being packed: small ones on the stack, long lists on the heap. */
@@ -32,8 +33,8 @@ ProtobufCAllocator mcpg__wire_allocator(mcpg_arena_t *arena);
 
 mcpg_status_t mcpg__wire_put_bytes(mcpg_bytes_t bytes, uint32_t cap, ProtobufCBinaryData *out);
 mcpg_status_t mcpg__wire_put_set(mcpg_arena_t *arena, const mcpg_rankset_t *set, ProtobufCBinaryData *out);
-mcpg_status_t mcpg__wire_put_members(mcpg_arena_t *arena, const mcpg_member_t *members, uint32_t count, size_t *count_out,
-                                     Mooncake__Pg__Member ***out);
+mcpg_status_t mcpg__wire_put_members(mcpg_arena_t *arena, const mcpg_member_t *members, uint32_t count,
+                                     size_t *count_out, Mooncake__Pg__Member ***out);
 mcpg_status_t mcpg__wire_put_view(mcpg_arena_t *arena, const mcpg_view_body_t *view, Mooncake__Pg__ViewBody **out);
 
 /* All get functions write only what passed every check. */

@@ -1,5 +1,5 @@
-/* codec_up.c: messages from agent to coordinator: protobuf <-> domain structs, with every limit checked. Never keeps a byte of the
- * input and never lets a message through that base.h's bounds do not allow.
+/* codec_up.c: messages from agent to coordinator: protobuf <-> domain structs, with every limit checked. Never keeps a
+ * byte of the input and never lets a message through that base.h's bounds do not allow.
  */
 #include <string.h>
 
@@ -62,7 +62,8 @@ static mcpg_status_t put_death(mcpg_arena_t *arena, const mcpg_up_death_t *m, Mo
     return MCPG_OK;
 }
 
-static mcpg_status_t put_register_group(mcpg_arena_t *arena, const mcpg_up_register_t *m, Mooncake__Pg__RegisterGroup *w) {
+static mcpg_status_t put_register_group(mcpg_arena_t *arena, const mcpg_up_register_t *m,
+                                        Mooncake__Pg__RegisterGroup *w) {
     (void)arena;
     if (m->order_count > MCPG_MAX_RANKS) return MCPG_LIMIT;
     w->call_id = m->call_id;
@@ -197,7 +198,8 @@ static mcpg_status_t get_death(mcpg_arena_t *arena, const Mooncake__Pg__Death *w
     return mcpg__wire_get_inc(w->inc_term, w->inc_counter, false, &m->inc);
 }
 
-static mcpg_status_t get_register_group(mcpg_arena_t *arena, const Mooncake__Pg__RegisterGroup *w, mcpg_up_register_t *m) {
+static mcpg_status_t get_register_group(mcpg_arena_t *arena, const Mooncake__Pg__RegisterGroup *w,
+                                        mcpg_up_register_t *m) {
     (void)arena;
     MCPG_WIRE_CHECK(w->n_order >= 1 && w->n_order <= MCPG_MAX_RANKS);
     MCPG_WIRE_CHECK(w->capacity >= w->n_order && w->capacity <= MCPG_MAX_RANKS);
@@ -289,9 +291,12 @@ static mcpg_status_t get_detach(mcpg_arena_t *arena, const Mooncake__Pg__Detach 
 /* Entries of the longest list. */
 static uint32_t list_entries(const mcpg_up_msg_t *msg) {
     switch (msg->kind) {
-    case MCPG_UP_ATTACH: return msg->u.attach.report_count;
-    case MCPG_UP_PROPOSE: return msg->u.propose.stamp_count;
-    case MCPG_UP_OP_FAILED: return msg->u.op_failed.failed_count;
+    case MCPG_UP_ATTACH:
+        return msg->u.attach.report_count;
+    case MCPG_UP_PROPOSE:
+        return msg->u.propose.stamp_count;
+    case MCPG_UP_OP_FAILED:
+        return msg->u.op_failed.failed_count;
     case MCPG_UP_HEARTBEAT:
     case MCPG_UP_LINK:
     case MCPG_UP_DEATH:
@@ -302,22 +307,24 @@ static uint32_t list_entries(const mcpg_up_msg_t *msg) {
     case MCPG_UP_SYNC_ENTER:
     case MCPG_UP_LEAVE_GROUP:
     case MCPG_UP_DETACH:
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
     return 0;
 }
 
 static mcpg_status_t put_body(mcpg_arena_t *arena, const mcpg_up_msg_t *msg, Mooncake__Pg__Up *wire) {
     switch (msg->kind) {
-#define X(NAME, field, type)                                                       \
-    case MCPG_UP_##NAME:                                                           \
-        wire->field = mcpg__arena_take(arena, sizeof *wire->field);                \
-        if (wire->field == NULL) return MCPG_LIMIT;                                \
-        mooncake__pg__##field##__init(wire->field);                                \
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_UP_##NAME:                                                                                               \
+        wire->field = mcpg__arena_take(arena, sizeof *wire->field);                                                    \
+        if (wire->field == NULL) return MCPG_LIMIT;                                                                    \
+        mooncake__pg__##field##__init(wire->field);                                                                    \
         return put_##field(arena, &msg->u.field, wire->field);
         MCPG_UP_MSGS(X)
 #undef X
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
     return MCPG_INVALID_ARGUMENT;
 }
@@ -342,13 +349,14 @@ mcpg_status_t mcpg__up_pack(const mcpg_up_msg_t *msg, uint8_t *buf, size_t cap, 
 
 static mcpg_status_t get_body(mcpg_arena_t *arena, const Mooncake__Pg__Up *wire, mcpg_up_msg_t *msg) {
     switch (msg->kind) {
-#define X(NAME, field, type)                      \
-    case MCPG_UP_##NAME:                          \
-        MCPG_WIRE_CHECK(wire->field != NULL);     \
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_UP_##NAME:                                                                                               \
+        MCPG_WIRE_CHECK(wire->field != NULL);                                                                          \
         return get_##field(arena, wire->field, &msg->u.field);
         MCPG_UP_MSGS(X)
 #undef X
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
     return MCPG_CORRUPT;
 }
@@ -372,15 +380,18 @@ mcpg_status_t mcpg__up_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *aren
 
 const char *mcpg__up_name(mcpg_up_kind_t kind) {
     switch (kind) {
-#define X(NAME, field, type) \
-    case MCPG_UP_##NAME: return #NAME;
+#define X(NAME, field, type)                                                                                           \
+    case MCPG_UP_##NAME:                                                                                               \
+        return #NAME;
         MCPG_UP_MSGS(X)
 #undef X
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
     return "UNKNOWN";
 }
 
 _Static_assert((int)MOONCAKE__PG__UP__MSG_ATTACH == (int)MCPG_UP_ATTACH + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
-_Static_assert((int)MOONCAKE__PG__UP__MSG_OP_FAILED == (int)MCPG_UP_OP_FAILED + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
+_Static_assert((int)MOONCAKE__PG__UP__MSG_OP_FAILED == (int)MCPG_UP_OP_FAILED + MCPG_WIRE_CASE_OFFSET,
+               "pg.proto numbers");
 _Static_assert((int)MOONCAKE__PG__UP__MSG_DETACH == (int)MCPG_UP_DETACH + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");

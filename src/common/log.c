@@ -1,4 +1,5 @@
-/* log.c: formats one log line and hands it to the sink. Never holds a lock, never allocates, never splits a line in two writes. */
+/* log.c: formats one log line and hands it to the sink. Never holds a lock, never allocates, never splits a line in two
+ * writes. */
 #include "common/log.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* panic.c: ends the process at a local impossible state: says where, lets the event logs flush, aborts. Never returns and never
- * reacts to what a peer sent: a peer's mistake is a status.
+/* panic.c: ends the process at a local impossible state: says where, lets the event logs flush, aborts. Never returns
+ * and never reacts to what a peer sent: a peer's mistake is a status.
  */
 #include "common/panic.h"
 
@@ -44,8 +44,9 @@ _Noreturn void mcpg__panic(const char *file, int line, const char *what) {
     if (panicking) abort();
     panicking = true;
     char text[512];
-    int n = snprintf(text, sizeof text, "mooncake-pg: internal error at %s:%d: %s. Please report it with the event log.\n", file, line,
-                     what);
+    int n =
+        snprintf(text, sizeof text, "mooncake-pg: internal error at %s:%d: %s. Please report it with the event log.\n",
+                 file, line, what);
     size_t len = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     ssize_t written = write(STDERR_FILENO, text, len);
     (void)written;

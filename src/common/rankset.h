@@ -13,9 +13,16 @@ static inline void mcpg__rankset_clear(mcpg_rankset_t *s) {
 static inline void mcpg__rankset_add(mcpg_rankset_t *s, uint32_t r) { s->w[r / 64u] |= UINT64_C(1) << (r % 64u); }
 static inline void mcpg__rankset_del(mcpg_rankset_t *s, uint32_t r) { s->w[r / 64u] &= ~(UINT64_C(1) << (r % 64u)); }
 static inline bool mcpg__rankset_has(const mcpg_rankset_t *s, uint32_t r) { return (s->w[r / 64u] >> (r % 64u)) & 1u; }
+/* Not the builtin: without -mpopcnt it becomes a call into libgcc, which a step machine's archive may not refer to. */
+static inline uint32_t mcpg__popcount64(uint64_t x) {
+    x -= (x >> 1) & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + ((x >> 2) & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (uint32_t)((x * UINT64_C(0x0101010101010101)) >> 56);
+}
 static inline uint32_t mcpg__rankset_count(const mcpg_rankset_t *s) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < MCPG_RANKSET_WORDS; i++) n += (uint32_t)__builtin_popcountll(s->w[i]);
+    for (uint32_t i = 0; i < MCPG_RANKSET_WORDS; i++) n += mcpg__popcount64(s->w[i]);
     return n;
 }
 static inline bool mcpg__rankset_empty(const mcpg_rankset_t *s) {

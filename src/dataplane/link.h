@@ -29,6 +29,9 @@ typedef struct {
     uint32_t pad;   /* 0 */
 } mcpg_msg_key_t;
 #define MCPG_KEY_P2P 1u
+/* link_leave of a point-to-point key only: which of this rank's two directions with that pair number and tag ends (none of both: both). */
+#define MCPG_KEY_LEFT_SEND 2u
+#define MCPG_KEY_LEFT_RECV 4u
 
 /* What sender and receiver must agree on; a difference ends both with MISMATCH, naming both. */
 typedef struct {
@@ -48,7 +51,7 @@ typedef enum {
 typedef struct mcpg_engine mcpg_engine_t; /* engine.h */
 
 /* Embedded in the operation; the link layer links it into its lists. Owner fills the first part. done() is called exactly once unless
- * cancelled, lock held; it may post and cancel others. */
+ * cancelled, lock held, by the driving thread and never from inside a link call; it may post and cancel others, and reuse self. */
 typedef struct mcpg_lx {
     mcpg_rank_t peer;
     mcpg_incarnation_t peer_inc;
@@ -60,8 +63,9 @@ typedef struct mcpg_lx {
     mcpg_msg_sig_t peer_sig; /* MISMATCH */
     /* link layer's own */
     struct mcpg_lx *next, *prev;
-    uint64_t handle, moved;
-    uint8_t state, is_send;
+    struct mcpg_lx_list *list;
+    uint64_t handle, moved, peer_handle;
+    uint8_t state, is_send, result;
 } mcpg_lx_t;
 
 typedef enum { MCPG_LINK_ST_NONE, MCPG_LINK_ST_CONNECTING, MCPG_LINK_ST_UP, MCPG_LINK_ST_DOWN, MCPG_LINK_ST_DEAD } mcpg_link_st_t;
@@ -70,8 +74,8 @@ typedef enum { MCPG_LINK_ST_NONE, MCPG_LINK_ST_CONNECTING, MCPG_LINK_ST_UP, MCPG
  * long); it ends at once with PEER_DEAD when that incarnation is dead or replaced. */
 void mcpg__link_send(mcpg_engine_t *e, mcpg_lx_t *x);
 void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x);
-/* No done() afterwards. A half-sent message is completed with the bytes of `buf` as they are now only if keep_bytes, else its stream's
- * remaining bytes are zeros: the peer is told LEFT first, so it never uses them. */
+/* No done() afterwards, and `buf` is neither read nor written again. A half-sent frame is completed from a private copy of its remaining bytes; a peer
+ * that matched the rest of the message gets LX_LEFT. Safe on an x that already ended or was never posted (zeroed). */
 void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x);
 /* Ends own side of (gid, view, seq) towards every peer of the list: peers that still need this rank there get LX_LEFT. */
 void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_member_t *peers, uint32_t count);

@@ -27,14 +27,17 @@ typedef struct {
 #define MCPG_HELLO_MAGIC 0x4d434c31u /* "MCL1" */
 #define MCPG_DATA_VERSION 1u
 
+/* LATER: the peer does not expect this incarnation yet. VERSION: never tried again. BROKEN: this transport cannot, another one may. */
+typedef enum { MCPG_CONNECT_LATER, MCPG_CONNECT_VERSION, MCPG_CONNECT_BROKEN } mcpg_connect_fail_t;
+
 typedef struct {
     void *user;
     /* A peer says hello: return true if (rank, incarnation) is expected now; false makes the peer try again later. */
     bool (*may_accept)(void *user, const mcpg_hello_t *hello);
     /* Handshake done. The link owns the stream from here. pid: the peer's, 0 if not known. */
     void (*established)(void *user, mcpg_stream_t *stream, const mcpg_hello_t *peer_hello, int64_t pid);
-    /* A connect that open() started failed; the stream is gone. */
-    void (*connect_failed)(void *user, uint32_t rank, const char *why);
+    /* A connect that open() started failed; the stream is gone. sent: the hello given to open(). */
+    void (*connect_failed)(void *user, const mcpg_hello_t *sent, mcpg_connect_fail_t how, const char *why);
 } mcpg_transport_events_t;
 
 typedef struct {
@@ -46,6 +49,9 @@ typedef struct {
     size_t (*endpoint)(const mcpg_transport_t *t, uint8_t *buf, size_t cap); /* this transport's part of the published endpoint */
     mcpg_status_t (*open)(mcpg_transport_t *t, const mcpg_hello_t *hello, const uint8_t *endpoint, size_t len); /* starts a connect */
     void (*destroy)(mcpg_transport_t *t); /* streams must be closed before */
+    /* Moves connects and accepts on: after poll events, after the expectations behind may_accept changed, and when the returned time has come
+     * (UINT64_MAX: none). The only place that calls the event functions, never from open() or a poll function. */
+    uint64_t (*tick)(mcpg_transport_t *t, uint64_t now_us);
     /* Bytes taken (may be fewer than offered), 0: would block, -1: broken. */
     int64_t (*writev)(mcpg_stream_t *s, const struct iovec *iov, int iov_count);
     /* Bytes read, 0: nothing there, -1: broken or ended by the peer. */
@@ -57,7 +63,7 @@ typedef struct {
     void (*close)(mcpg_stream_t *s);  /* frees */
 } mcpg_transport_ops_t;
 
-/* Who an epoll event is for: func is called by the engine, lock held. */
+/* Who an epoll event is for: func is called by the engine, lock held. It only notes what happened: it closes and frees nothing. */
 typedef struct mcpg_poll {
     void (*func)(struct mcpg_poll *self, uint32_t epoll_events);
 } mcpg_poll_t;
@@ -68,6 +74,9 @@ struct mcpg_stream {
     void *link;    /* owner, set at established */
     bool readable; /* hint from a poll event; the engine clears it */
     bool broken;
+    bool polled;   /* bytes appear without an event: ask read() each round */
+    bool blocked;  /* writev took less and an event will clear this: do not try before */
+    uint64_t pid_start; /* start time of the peer process in clock ticks, 0: not known */
 };
 
 const mcpg_transport_ops_t *mcpg__transport_shm(void);

@@ -136,6 +136,7 @@ struct GroupSlot {
     std::shared_ptr<Group> group;
     std::shared_ptr<Group> take();
 };
+void remember(const std::shared_ptr<GroupSlot> &slot); /* for shutdown_everything */
 void shutdown_everything();
 
 /* One operation of the library, and the tensors it borrows. Kept alive by its Work, and by the callback if the Work is dropped early. */
@@ -175,7 +176,6 @@ private:
     uint64_t seq_ = UINT64_MAX;
     uint32_t users_ = 0;
     bool done_ = false;
-    bool finishing_ = false;
     bool callback_ = false;
     mcpg_status_t status_ = MCPG_IN_PROGRESS;
     std::string text_;
@@ -216,8 +216,8 @@ private:
     c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;
 };
 
-struct Options : c10d::Backend::Options {
-    Options(const std::string &backend, std::chrono::milliseconds timeout) : c10d::Backend::Options(backend, timeout) {}
+struct MooncakeOptions : c10d::Backend::Options {
+    MooncakeOptions(const std::string &backend, std::chrono::milliseconds timeout) : c10d::Backend::Options(backend, timeout) {}
     bool is_extension = false;
     bool auto_deactivate_on_failure = true;
     bool auto_sync_on_failure = true;
@@ -229,7 +229,7 @@ struct Options : c10d::Backend::Options {
 class MooncakeBackend : public c10d::Backend {
 public:
     /* Blocks until the group is Ready (a founder) or attached and isolated (a joiner). */
-    MooncakeBackend(const c10d::DistributedBackendOptions &torch_options, const c10::intrusive_ptr<Options> &options);
+    MooncakeBackend(const c10d::DistributedBackendOptions &torch_options, const c10::intrusive_ptr<MooncakeOptions> &options);
     ~MooncakeBackend() override;
 
     const std::string getBackendName() const override { return "mooncake"; }
@@ -273,12 +273,14 @@ public:
     const at::Tensor &mirror() const { return options_->active_ranks; }
     uint32_t capacity() const { return options_->max_group_size; }
     int size_now() const;
-    mcpg_view_t safe_point(); /* throws Error */
 
 private:
-    friend class Call;
+    std::shared_ptr<Op> allreduce_one(const at::Tensor &tensor, const c10d::AllreduceOptions &opts);
+    std::shared_ptr<Op> allgather_one(const Tensors &outputs, const at::Tensor &input, std::chrono::milliseconds timeout);
+    std::shared_ptr<Op> allgather_single(const at::Tensor &output, const at::Tensor &input, std::chrono::milliseconds timeout);
+    std::shared_ptr<Op> reduce_scatter_single(const at::Tensor &output, const at::Tensor &input, const c10d::ReduceScatterOptions &opts);
     WorkPtr finish_call(c10d::OpType type, std::vector<std::shared_ptr<Op>> ops, Tensors outputs, int source = -1);
-    const c10::intrusive_ptr<Options> options_;
+    const c10::intrusive_ptr<MooncakeOptions> options_;
     const std::shared_ptr<GroupSlot> slot_;
     mutable std::mutex state_mutex_;
     mutable int last_size_;

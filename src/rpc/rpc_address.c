@@ -36,8 +36,8 @@ static mcpg_status_t parse_unix(const char *text, mcpg_rpc_address_t *out, char 
     if (path[0] != '/')
         return refuse(error, error_cap, "address '%s' has no absolute path: write unix:/path/of/the/socket", text);
     if (len >= sizeof out->path)
-        return refuse(error, error_cap, "address '%s' has a path of %zu bytes, sockets allow %zu: use a shorter path", text, len,
-                      sizeof out->path - 1);
+        return refuse(error, error_cap, "address '%s' has a path of %zu bytes, sockets allow %zu: use a shorter path",
+                      text, len, sizeof out->path - 1);
     memset(out, 0, sizeof *out);
     out->is_unix = true;
     memcpy(out->path, path, len + 1);
@@ -74,35 +74,42 @@ static bool is_loopback(mcpg_rpc_address_t *a) {
     return inet_pton(AF_INET, a->host, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127u;
 }
 
-mcpg_status_t mcpg__rpc_address_parse(const char *text, bool for_bind, mcpg_rpc_address_t *out, char *error, size_t error_cap) {
+mcpg_status_t mcpg__rpc_address_parse(const char *text, bool for_bind, mcpg_rpc_address_t *out, char *error,
+                                      size_t error_cap) {
     if (text == NULL || text[0] == '\0')
-        return refuse(error, error_cap, "the coordinator address is empty: write 127.0.0.1:PORT, [::1]:PORT or unix:/path");
+        return refuse(error, error_cap,
+                      "the coordinator address is empty: write 127.0.0.1:PORT, [::1]:PORT or unix:/path");
     if (strncmp(text, "unix:", 5) == 0) return parse_unix(text, out, error, error_cap);
     mcpg_rpc_address_t a;
     memset(&a, 0, sizeof a);
     if (!split(text, &a))
-        return refuse(error, error_cap, "address '%s' is not understood: write 127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/path",
+        return refuse(error, error_cap,
+                      "address '%s' is not understood: write 127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/path",
                       text);
     if (!is_loopback(&a)) {
         if (for_bind)
             return refuse(error, error_cap,
-                          "bind address '%s' is not loopback and streams are not encrypted yet: bind 127.0.0.1:PORT, [::1]:PORT or "
+                          "bind address '%s' is not loopback and streams are not encrypted yet: bind 127.0.0.1:PORT, "
+                          "[::1]:PORT or "
                           "unix:/path, and tunnel from other hosts (ssh -L)",
                           text);
         return refuse(error, error_cap,
-                      "coordinator address '%s' is not loopback and streams are not encrypted yet: use 127.0.0.1:PORT, [::1]:PORT or "
+                      "coordinator address '%s' is not loopback and streams are not encrypted yet: use 127.0.0.1:PORT, "
+                      "[::1]:PORT or "
                       "unix:/path, through a tunnel (ssh -L) if the coordinator runs on another host",
                       text);
     }
     if (!for_bind && a.port == 0)
-        return refuse(error, error_cap, "coordinator address '%s' has port 0: give the port that the coordinator printed", text);
+        return refuse(error, error_cap,
+                      "coordinator address '%s' has port 0: give the port that the coordinator printed", text);
     *out = a;
     return MCPG_OK;
 }
 
 size_t mcpg__rpc_address_text(const mcpg_rpc_address_t *a, char *buf, size_t cap) {
-    int n = a->is_unix ? snprintf(buf, cap, "unix:%s", a->path)
-                       : snprintf(buf, cap, "%s%s%s:%u", a->is_v6 ? "[" : "", a->host, a->is_v6 ? "]" : "", (unsigned)a->port);
+    int n = a->is_unix
+                ? snprintf(buf, cap, "unix:%s", a->path)
+                : snprintf(buf, cap, "%s%s%s:%u", a->is_v6 ? "[" : "", a->host, a->is_v6 ? "]" : "", (unsigned)a->port);
     return n < 0 ? 0 : (size_t)n;
 }
 

@@ -1,7 +1,9 @@
-/* rpc_grpc_impl.h: what the gRPC server and client share: the completion-queue thread and the stream. Private to src/rpc.
+/* rpc_grpc_impl.h: what the gRPC server and client share: the completion-queue thread and the stream. Private to
+ * src/rpc.
  *
- * One pump per server and per client: a lock, a completion queue and the thread that always sits in it. Everything about a stream is
- * read and written with the pump's lock held; only the pump's thread frees streams. Callbacks to the owner run without the lock.
+ * One pump per server and per client: a lock, a completion queue and the thread that always sits in it. Everything
+ * about a stream is read and written with the pump's lock held; only the pump's thread frees streams. Callbacks to the
+ * owner run without the lock.
  */
 #ifndef MCPG_RPC_RPC_GRPC_IMPL_H
 #define MCPG_RPC_RPC_GRPC_IMPL_H
@@ -13,12 +15,14 @@
 #include "common/base.h"
 #include "rpc/rpc.h"
 
-#define MCPG_RPC_OUT_COUNT 4096u              /* messages that may wait in one stream */
-#define MCPG_RPC_OUT_BYTES (8u * 1024u * 1024u) /* and their bytes */
-#define MCPG_RPC_FLUSH_US 1000000u            /* an orderly close waits this long for the peer, then breaks the stream */
-#define MCPG_RPC_REOFFER_US 2000u             /* a message that the receiver refused is offered again after this */
-#define MCPG_RPC_METHOD "/mooncake.pg.Coordinator/Attach"
-#define MCPG_RPC_MARK "mooncake-pg" /* initial metadata of a real coordinator's answer */
+#define MCPG_RPC_OUT_COUNT  4096u                /* messages that may wait in one stream */
+#define MCPG_RPC_OUT_BYTES  (8u * 1024u * 1024u) /* and their bytes */
+#define MCPG_RPC_FLUSH_US   1000000u /* an orderly close waits this long for the peer, then breaks the stream */
+#define MCPG_RPC_REOFFER_US 2000u    /* a message that the receiver refused is offered again after this */
+#define MCPG_RPC_METHOD     "/mooncake.pg.Coordinator/Attach"
+#define MCPG_RPC_MARK       "mooncake-pg" /* initial metadata of a real coordinator's answer */
+
+#define MCPG_RPC_BROKEN_OFF "stream broken off by its owner"
 
 /* A completion-queue tag. done: pump thread, lock held. */
 typedef struct mcpg_gop {
@@ -34,7 +38,7 @@ typedef struct mcpg_gpump {
     pthread_t thread;
     mcpg_gstream_t *streams; /* live ones */
     uint32_t stalled_count, closing_count;
-    uint64_t next_tick_us;                  /* UINT64_MAX: none */
+    uint64_t next_tick_us;                 /* UINT64_MAX: none */
     void (*turn)(struct mcpg_gpump *self); /* after each event, lock held: the owner's shutdown */
     bool cq_down;
 } mcpg_gpump_t;
@@ -42,9 +46,10 @@ typedef struct mcpg_gpump {
 /* What differs between server and client. */
 typedef struct {
     bool (*deliver)(mcpg_gstream_t *s, const uint8_t *buf, size_t len); /* lock not held */
-    void (*end)(mcpg_gstream_t *s);                                     /* lock held: start the batch that ends our half */
-    void (*read_ended)(mcpg_gstream_t *s);                              /* lock held: the peer ended its half */
-    void (*finished)(mcpg_gstream_t *s); /* lock held at entry and exit; unlinked already: free it, tell the owner without the lock */
+    void (*end)(mcpg_gstream_t *s);        /* lock held: start the batch that ends our half */
+    void (*read_ended)(mcpg_gstream_t *s); /* lock held: the peer ended its half */
+    void (*finished)(mcpg_gstream_t *s);   /* lock held at entry and exit; unlinked already: free it, tell the owner
+                                              without the lock */
 } mcpg_gside_t;
 
 typedef struct mcpg_gout {
@@ -67,10 +72,12 @@ struct mcpg_gstream {
     grpc_slice in; /* have_in: read, not yet taken by the owner */
     uint64_t close_deadline_us;
     mcpg_status_t why; /* of an abort */
-    bool send_busy, recv_busy, have_in, stalled, read_on, read_ended, discard_in, closing, end_started, aborted, life_done, waking;
+    bool send_busy, send_failed, recv_busy, have_in, stalled, read_on, read_ended, discard_in, closing, end_started,
+        aborted, life_done, waking;
 };
 
-/* Pump: create starts nothing; start runs the thread with signals blocked; join waits until the queue is shut down and drained. */
+/* Pump: create starts nothing; start runs the thread with signals blocked; join waits until the queue is shut down and
+ * drained. */
 MCPG_MUST_USE mcpg_status_t mcpg__gpump_init(mcpg_gpump_t *p, void (*turn)(mcpg_gpump_t *));
 MCPG_MUST_USE mcpg_status_t mcpg__gpump_start(mcpg_gpump_t *p, const char *thread_name);
 void mcpg__gpump_shutdown_cq(mcpg_gpump_t *p); /* lock held; once */
@@ -82,7 +89,8 @@ void mcpg__gstream_init(mcpg_gstream_t *s, mcpg_gpump_t *p, const mcpg_gside_t *
 void mcpg__gstream_batch(mcpg_gstream_t *s, mcpg_gop_t *op, const grpc_op *ops, size_t count);
 MCPG_MUST_USE mcpg_status_t mcpg__gstream_send(mcpg_gstream_t *s, const uint8_t *buf, size_t len);
 void mcpg__gstream_read(mcpg_gstream_t *s); /* begin to read */
-void mcpg__gstream_close(mcpg_gstream_t *s); /* in order, at most MCPG_RPC_FLUSH_US; nothing is delivered from here on */
+void mcpg__gstream_close(
+    mcpg_gstream_t *s); /* in order, at most MCPG_RPC_FLUSH_US; nothing is delivered from here on */
 void mcpg__gstream_abort(mcpg_gstream_t *s, mcpg_status_t why);
 void mcpg__gstream_op_done(mcpg_gstream_t *s); /* end of each op's done: may free s */
 
@@ -91,8 +99,8 @@ void mcpg__grpc_begin(void);
 void mcpg__grpc_end(void);
 
 /* rpc_grpc_client.c */
-mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
-                                       size_t error_cap);
+mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_client_events_t *events,
+                                       mcpg_rpc_client_t **out, char *error, size_t error_cap);
 mcpg_status_t mcpg__grpc_client_connect(mcpg_rpc_client_t *client);
 mcpg_status_t mcpg__grpc_client_send(mcpg_rpc_client_t *client, const uint8_t *buf, size_t len);
 void mcpg__grpc_client_disconnect(mcpg_rpc_client_t *client);

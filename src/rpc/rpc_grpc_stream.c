@@ -1,7 +1,7 @@
 /* rpc_grpc_stream.c: the completion-queue thread and the message stream that gRPC server and client share.
  *
- * Holds the rules of a stream: one send and one receive in flight, a bounded queue behind the send, no receive while the owner has not
- * taken the last message, an orderly close with a deadline. Never decides what a stream means.
+ * Holds the rules of a stream: one send and one receive in flight, a bounded queue behind the send, no receive while
+ * the owner has not taken the last message, an orderly close with a deadline. Never decides what a stream means.
  */
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/log.h>
@@ -45,7 +45,9 @@ void mcpg__grpc_begin(void) {
     grpc_init();
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
-void mcpg__grpc_end(void) { grpc_shutdown(); }
+void mcpg__grpc_end(void) {
+    grpc_shutdown();
+}
 
 /* ---- pump ---- */
 
@@ -112,7 +114,9 @@ void mcpg__gpump_shutdown_cq(mcpg_gpump_t *p) {
     p->cq_down = true;
     grpc_completion_queue_shutdown(p->cq);
 }
-void mcpg__gpump_join(mcpg_gpump_t *p) { (void)pthread_join(p->thread, NULL); }
+void mcpg__gpump_join(mcpg_gpump_t *p) {
+    (void)pthread_join(p->thread, NULL);
+}
 void mcpg__gpump_fini(mcpg_gpump_t *p) {
     grpc_completion_queue_destroy(p->cq);
     (void)pthread_mutex_destroy(&p->lock);
@@ -143,6 +147,7 @@ static void drop_out(mcpg_gstream_t *s) {
 /* The head of the queue stays there while gRPC has it. */
 static void send_next(mcpg_gstream_t *s) {
     if (s->send_busy || s->aborted || s->life_done) return;
+    if (s->send_failed) drop_out(s);
     if (s->out_head != NULL) {
         grpc_op op;
         memset(&op, 0, sizeof op);
@@ -160,14 +165,14 @@ static void send_done(mcpg_gop_t *op, bool ok) {
     mcpg_gstream_t *s = (mcpg_gstream_t *)op->who;
     s->send_busy = false;
     drop_head(s);
-    if (!ok) mcpg__gstream_abort(s, MCPG_UNAVAILABLE);
+    if (!ok) s->send_failed = true; /* no abort: what the peer sent before it closed is still to be read */
     send_next(s);
     mcpg__gstream_op_done(s);
 }
 
 mcpg_status_t mcpg__gstream_send(mcpg_gstream_t *s, const uint8_t *buf, size_t len) {
     if (len > MCPG_MSG_CAP) return MCPG_LIMIT;
-    if (s->closing || s->aborted || s->life_done) return MCPG_NOT_FOUND;
+    if (s->closing || s->aborted || s->life_done || s->send_failed) return MCPG_NOT_FOUND;
     if (s->out_count >= MCPG_RPC_OUT_COUNT || s->out_bytes + len > MCPG_RPC_OUT_BYTES) {
         mcpg__gstream_abort(s, MCPG_BUSY);
         return MCPG_BUSY;
@@ -178,8 +183,10 @@ mcpg_status_t mcpg__gstream_send(mcpg_gstream_t *s, const uint8_t *buf, size_t l
     o->bytes = grpc_raw_byte_buffer_create(&slice, 1);
     o->len = len;
     grpc_slice_unref(slice);
-    if (s->out_tail != NULL) s->out_tail->next = o;
-    else s->out_head = o;
+    if (s->out_tail != NULL)
+        s->out_tail->next = o;
+    else
+        s->out_head = o;
     s->out_tail = o;
     s->out_count++;
     s->out_bytes += len;
@@ -202,8 +209,10 @@ static void receive_next(mcpg_gstream_t *s) {
 static void set_stalled(mcpg_gstream_t *s, bool stalled) {
     if (s->stalled == stalled) return;
     s->stalled = stalled;
-    if (stalled) s->pump->stalled_count++;
-    else s->pump->stalled_count--;
+    if (stalled)
+        s->pump->stalled_count++;
+    else
+        s->pump->stalled_count--;
 }
 
 static void drop_in(mcpg_gstream_t *s) {
@@ -242,8 +251,10 @@ static void recv_done(mcpg_gop_t *op, bool ok) {
         s->read_ended = true;
     }
     if (bytes != NULL) grpc_byte_buffer_destroy(bytes);
-    if (s->have_in) offer(s);
-    else s->side->read_ended(s);
+    if (s->have_in)
+        offer(s);
+    else
+        s->side->read_ended(s);
     mcpg__gstream_op_done(s);
 }
 
@@ -268,7 +279,8 @@ static void wake(mcpg_gstream_t *s) {
     mcpg__gstream_batch(s, &s->wake_op, NULL, 0);
 }
 
-/* From here on nothing goes to the owner: what waits there is dropped, what comes is read and dropped so that the end is reached. */
+/* From here on nothing goes to the owner: what waits there is dropped, what comes is read and dropped so that the end
+ * is reached. */
 static void stop_delivery(mcpg_gstream_t *s) {
     s->discard_in = true;
     if (s->stalled) wake(s);
@@ -290,7 +302,7 @@ void mcpg__gstream_abort(mcpg_gstream_t *s, mcpg_status_t why) {
     s->why = why;
     if (s->life_done) return;
     stop_delivery(s);
-    (void)grpc_call_cancel_with_status(s->call, GRPC_STATUS_UNAVAILABLE, "stream broken off by its owner", NULL);
+    (void)grpc_call_cancel_with_status(s->call, GRPC_STATUS_UNAVAILABLE, MCPG_RPC_BROKEN_OFF, NULL);
 }
 
 void mcpg__gstream_init(mcpg_gstream_t *s, mcpg_gpump_t *p, const mcpg_gside_t *side, grpc_call *call) {
@@ -310,8 +322,10 @@ static void finish_if_over(mcpg_gstream_t *s) {
     if (s->read_on && !s->read_ended) return;
     drop_out(s);
     if (s->closing) s->pump->closing_count--;
-    if (s->prev != NULL) s->prev->next = s->next;
-    else s->pump->streams = s->next;
+    if (s->prev != NULL)
+        s->prev->next = s->next;
+    else
+        s->pump->streams = s->next;
     if (s->next != NULL) s->next->prev = s->prev;
     s->side->finished(s);
 }
@@ -326,7 +340,8 @@ void mcpg__gstream_op_done(mcpg_gstream_t *s) {
     finish_if_over(s);
 }
 
-/* Re-offers what was refused, breaks what did not close in time. Callbacks drop the lock: the successor is read before. */
+/* Re-offers what was refused, breaks what did not close in time. Callbacks drop the lock: the successor is read before.
+ */
 static void tick(mcpg_gpump_t *p, uint64_t now_us) {
     for (mcpg_gstream_t *s = p->streams, *next; s != NULL; s = next) {
         next = s->next;

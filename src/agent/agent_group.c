@@ -1,0 +1,302 @@
+/* agent_group.c: the group table: register, member table, join, leave.
+ *
+ * A group entry is made with the call, so that its declaration is there to be sent again. The slot pool is kept without
+ * holes: freeing a group moves the later ones down. It must never decide who is a member; that is what MEMBERS and
+ * COMMIT say.
+ */
+#include "agent/agent_state.h"
+
+uint32_t mcpg__agent_group_find(const mcpg_agent_t *agent, mcpg_gid_t gid) {
+    for (uint32_t i = 0; i < agent->group_high; i++)
+        if (agent->groups[i].stage == MCPG_AGENT_GROUP_OPEN && agent->groups[i].gid.v == gid.v) return i;
+    return MCPG_AGENT_NO_INDEX;
+}
+
+static void free_slots(mcpg_agent_t *agent, mcpg_agent_group_t *group) {
+    uint32_t end = group->base + group->capacity;
+    if (group->capacity == 0) return;
+    memmove(&agent->slots[group->base], &agent->slots[end], (agent->slots_used - end) * sizeof(*agent->slots));
+    agent->slots_used -= group->capacity;
+    memset(&agent->slots[agent->slots_used], 0, group->capacity * sizeof(*agent->slots));
+    for (uint32_t i = 0; i < agent->group_high; i++)
+        if (agent->groups[i].capacity > 0 && agent->groups[i].base >= end) agent->groups[i].base -= group->capacity;
+    group->base = 0;
+    group->capacity = 0;
+}
+
+void mcpg__agent_group_drop(mcpg_agent_t *agent, uint32_t index) {
+    mcpg_agent_group_t *group = &agent->groups[index];
+    free_slots(agent, group);
+    memset(group, 0, sizeof(*group));
+    while (agent->group_high > 0 && agent->groups[agent->group_high - 1u].stage == MCPG_AGENT_GROUP_FREE)
+        agent->group_high--;
+}
+
+static void send_leave(mcpg_gid_t gid, mcpg_agent_effects_t *fx) {
+    mcpg__agent_send(fx, MCPG_UP_LEAVE_GROUP)->u.leave_group.gid = gid;
+}
+
+void mcpg__agent_group_end(mcpg_agent_t *agent, uint32_t index, mcpg_agent_effects_t *fx) {
+    mcpg_agent_group_t *group = &agent->groups[index];
+    mcpg__agent_report_drop_group(agent, index);
+    mcpg__agent_call_end_group(agent, index, MCPG_ABORTED, "the group was destroyed", fx);
+    if (group->stage == MCPG_AGENT_GROUP_OPEN) {
+        mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_GROUP_GONE)->u.dp_group_gone.gid = group->gid;
+        if (mcpg__agent_up(agent)) {
+            send_leave(group->gid, fx);
+        } else if (agent->stage != MCPG_AGENT_FAILED) {
+            group->stage = MCPG_AGENT_GROUP_LEAVING;
+            free_slots(agent, group);
+            return;
+        }
+    }
+    mcpg__agent_group_drop(agent, index);
+}
+
+/* ---- register ---- */
+
+static const char *declaration_fault(const mcpg_agent_t *agent, const mcpg_agent_call_register_t *call,
+                                     mcpg_slot_t *slot_out) {
+    if (call->order_count == 0 || call->order == NULL) return "rank_order is empty: name the global rank of every slot";
+    if (call->capacity < call->order_count) return "max_group_size is smaller than group_size: raise it or pass 0";
+    if (call->capacity > agent->config.max_ranks) return "max_group_size is above the limit of ranks: lower it";
+    if (call->key.len > MCPG_KEY_CAP || call->label.len > MCPG_KEY_CAP || call->device_kind.len > MCPG_KEY_CAP)
+        return "group_key, label or device_kind is longer than 128 bytes: shorten it";
+    mcpg_rankset_t seen;
+    mcpg__rankset_clear(&seen);
+    bool found = false;
+    for (uint32_t i = 0; i < call->order_count; i++) {
+        uint32_t rank = call->order[i];
+        if (rank >= agent->config.max_ranks) return "rank_order names a rank above the limit: use ranks of this job";
+        if (mcpg__rankset_has(&seen, rank)) return "rank_order names a rank twice: each rank has one slot";
+        mcpg__rankset_add(&seen, rank);
+        if (rank == agent->config.rank.v) {
+            slot_out->v = i;
+            found = true;
+        }
+    }
+    return found ? NULL : "rank_order does not contain this process's rank: only members create a group";
+}
+
+static uint32_t new_group(mcpg_agent_t *agent, const mcpg_agent_call_register_t *call, mcpg_slot_t slot) {
+    uint32_t index = 0;
+    while (index < agent->group_high && agent->groups[index].stage != MCPG_AGENT_GROUP_FREE) index++;
+    if (index == agent->config.max_groups || call->capacity > agent->config.max_slots_total - agent->slots_used)
+        return MCPG_AGENT_NO_INDEX;
+    if (index == agent->group_high) agent->group_high++;
+    mcpg_agent_group_t *group = &agent->groups[index];
+    group->stage = MCPG_AGENT_GROUP_ASKED;
+    group->is_extension = call->is_extension;
+    group->manual = call->manual;
+    group->no_auto_sync = call->no_auto_sync;
+    group->slot = slot;
+    group->capacity = call->capacity;
+    group->order_count = call->order_count;
+    group->base = agent->slots_used;
+    agent->slots_used += call->capacity;
+    for (uint32_t i = 0; i < call->order_count; i++) agent->slots[group->base + i].rank.v = call->order[i];
+    group->key_len = call->key.len;
+    if (call->key.len > 0) memcpy(group->key, call->key.ptr, call->key.len);
+    group->label_len = call->label.len;
+    if (call->label.len > 0) memcpy(group->label, call->label.ptr, call->label.len);
+    group->device_kind_len = call->device_kind.len;
+    if (call->device_kind.len > 0) memcpy(group->device_kind, call->device_kind.ptr, call->device_kind.len);
+    return index;
+}
+
+void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t index, uint64_t call_id, mcpg_agent_effects_t *fx) {
+    const mcpg_agent_group_t *group = &agent->groups[index];
+    mcpg_up_register_t *up = &mcpg__agent_send(fx, MCPG_UP_REGISTER)->u.register_group;
+    uint32_t *order = (uint32_t *)mcpg__agent_take(fx, group->order_count * sizeof(*order));
+    for (uint32_t i = 0; i < group->order_count; i++) order[i] = agent->slots[group->base + i].rank.v;
+    up->call_id = call_id;
+    up->key = mcpg__agent_copy(fx, group->key, group->key_len);
+    up->label = mcpg__agent_copy(fx, group->label, group->label_len);
+    up->device_kind = mcpg__agent_copy(fx, group->device_kind, group->device_kind_len);
+    up->order_count = group->order_count;
+    up->order = order;
+    up->capacity = group->capacity;
+    /* A group that has had a view is not founded again: a process that comes back replaces what it was. */
+    up->is_extension = group->is_extension || !mcpg__view_eq(group->committed, (mcpg_view_id_t){0, 0});
+    up->manual = group->manual;
+    up->no_auto_sync = group->no_auto_sync;
+}
+
+void mcpg__agent_group_register(mcpg_agent_t *agent, const mcpg_agent_call_register_t *call, mcpg_agent_effects_t *fx) {
+    mcpg_slot_t slot = {0};
+    const char *fault = declaration_fault(agent, call, &slot);
+    if (fault != NULL) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_INVALID_ARGUMENT, fault);
+        return;
+    }
+    if (agent->stage == MCPG_AGENT_FAILED) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
+                                "the coordinator refused this process: create a new context");
+        return;
+    }
+    uint32_t index = new_group(agent, call, slot);
+    if (index == MCPG_AGENT_NO_INDEX) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_LIMIT, "this process has too many groups: destroy one first");
+        return;
+    }
+    if (mcpg__agent_call_open(agent, MCPG_AGENT_CALL_REGISTER, call->call_id, index, call->timeout_us, fx) == NULL) {
+        mcpg__agent_group_drop(agent, index);
+        return;
+    }
+    if (mcpg__agent_up(agent)) mcpg__agent_group_send_register(agent, index, call->call_id, fx);
+}
+
+/* The answer to the machine's own REGISTER after it got a new incarnation. */
+static void registered_again(mcpg_agent_t *agent, uint32_t index, const mcpg_down_registered_t *msg,
+                             mcpg_agent_effects_t *fx) {
+    if (index >= agent->group_high) return;
+    mcpg_agent_group_t *group = &agent->groups[index];
+    if (group->stage != MCPG_AGENT_GROUP_OPEN || msg->status != MCPG_OK || msg->gid.v != group->gid.v) return;
+    group->registered = true;
+    for (uint32_t i = 0; i < agent->call_high; i++) {
+        const mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->kind == MCPG_AGENT_CALL_JOIN && call->group == index) mcpg__agent_group_send_join(agent, call, fx);
+    }
+}
+
+static void register_refused(mcpg_agent_t *agent, mcpg_agent_call_t *call, const mcpg_down_registered_t *msg,
+                             mcpg_agent_effects_t *fx) {
+    uint32_t index = call->group;
+    mcpg_agent_call_done_t *done = mcpg__agent_call_close(agent, call, (mcpg_status_t)msg->status, fx);
+    done->text = mcpg__agent_copy(fx, msg->text.ptr, msg->text.len < MCPG_TEXT_CAP ? msg->text.len : MCPG_TEXT_CAP);
+    mcpg__agent_group_drop(agent, index);
+}
+
+static void open_group(mcpg_agent_group_t *group, const mcpg_down_registered_t *msg, mcpg_agent_effects_t *fx) {
+    group->stage = MCPG_AGENT_GROUP_OPEN;
+    group->registered = true;
+    group->gid = msg->gid;
+    group->slot = msg->slot;
+    group->isolated = msg->isolated;
+    group->manual = msg->manual;
+    group->no_auto_sync = msg->no_auto_sync;
+    mcpg_agent_dp_group_t *open = &mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_GROUP)->u.dp_group;
+    open->gid = msg->gid;
+    open->slot = msg->slot;
+    open->capacity = group->capacity;
+    open->isolated = msg->isolated;
+    open->manual = msg->manual;
+    open->no_auto_sync = msg->no_auto_sync;
+}
+
+void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registered_t *msg, mcpg_agent_effects_t *fx) {
+    if (msg->call_id >= MCPG_AGENT_AUTO_CALL) {
+        registered_again(agent, (uint32_t)(msg->call_id & UINT32_MAX), msg, fx);
+        return;
+    }
+    mcpg_agent_call_t *call = mcpg__agent_call_find(agent, msg->call_id);
+    bool known = mcpg__agent_group_find(agent, msg->gid) != MCPG_AGENT_NO_INDEX;
+    if (call == NULL || call->kind != MCPG_AGENT_CALL_REGISTER || call->installing) {
+        /* Nobody waits for it any more: the caller was told that it failed, so the coordinator must not count on this
+         * rank. */
+        if (msg->status == MCPG_OK && !known) send_leave(msg->gid, fx);
+        return;
+    }
+    if (msg->status != MCPG_OK) {
+        register_refused(agent, call, msg, fx);
+        return;
+    }
+    uint32_t index = call->group;
+    mcpg_agent_group_t *group = &agent->groups[index];
+    const char *fault = NULL;
+    if (known) fault = "this process already has this group: destroy it first, or pass another group_key";
+    if (msg->slot.v >= group->capacity || msg->capacity != group->capacity || msg->gid.v == 0)
+        fault = "the coordinator's answer does not fit the declaration: check that both run the same version";
+    if (fault != NULL) {
+        mcpg_agent_text_t text = mcpg__agent_text(fx);
+        mcpg__agent_text_add(&text, fault);
+        mcpg__agent_call_close(agent, call, known ? MCPG_INVALID_STATE : MCPG_INTERNAL, fx)->text =
+            mcpg__agent_text_bytes(&text);
+        if (!known) send_leave(msg->gid, fx);
+        mcpg__agent_group_drop(agent, index);
+        return;
+    }
+    open_group(group, msg, fx);
+    if (!msg->isolated) {
+        call->installing = true; /* a founder waits for the first view */
+        return;
+    }
+    mcpg_agent_call_done_t *done = mcpg__agent_call_close(agent, call, MCPG_OK, fx);
+    done->gid = msg->gid;
+    done->slot = msg->slot;
+    done->isolated = true;
+}
+
+/* ---- members, join, leave ---- */
+
+void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *msg) {
+    uint32_t index = mcpg__agent_group_find(agent, msg->gid);
+    if (index == MCPG_AGENT_NO_INDEX) return;
+    mcpg_agent_group_t *group = &agent->groups[index];
+    if (msg->count > group->capacity) return;
+    for (uint32_t i = 0; i < msg->count; i++) {
+        const mcpg_group_member_t *m = &msg->members[i];
+        if (m->slot.v >= msg->count || m->rank.v >= agent->config.max_ranks) continue;
+        mcpg_agent_slot_t *s = &agent->slots[group->base + m->slot.v];
+        s->rank = m->rank;
+        s->inc = m->inc;
+        s->awaiting = m->awaiting;
+    }
+    for (uint32_t i = msg->count; i < group->member_count; i++) {
+        agent->slots[group->base + i].inc = (mcpg_incarnation_t){0, 0};
+        agent->slots[group->base + i].awaiting = false;
+    }
+    group->member_count = msg->count;
+    if (msg->count > group->order_count) group->order_count = msg->count; /* the group grew */
+}
+
+void mcpg__agent_group_send_join(mcpg_agent_t *agent, const mcpg_agent_call_t *call, mcpg_agent_effects_t *fx) {
+    mcpg_up_join_t *up = &mcpg__agent_send(fx, MCPG_UP_JOIN)->u.join;
+    up->call_id = call->call_id;
+    up->gid = agent->groups[call->group].gid;
+}
+
+void mcpg__agent_group_join(mcpg_agent_t *agent, const mcpg_agent_call_join_t *call, mcpg_agent_effects_t *fx) {
+    uint32_t index = mcpg__agent_group_find(agent, call->gid);
+    if (index == MCPG_AGENT_NO_INDEX) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_NOT_FOUND, "this process has no such group: create it first");
+        return;
+    }
+    const mcpg_agent_group_t *group = &agent->groups[index];
+    if (mcpg__agent_view_has_self(agent, group)) {
+        mcpg__agent_call_answer(fx, call->call_id, MCPG_OK)->view = group->committed;
+        return;
+    }
+    if (agent->stage == MCPG_AGENT_FAILED) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
+                                "the coordinator refused this process: create a new context");
+        return;
+    }
+    mcpg_agent_call_t *open =
+        mcpg__agent_call_open(agent, MCPG_AGENT_CALL_JOIN, call->call_id, index, call->timeout_us, fx);
+    if (open != NULL && group->registered && mcpg__agent_up(agent)) mcpg__agent_group_send_join(agent, open, fx);
+}
+
+void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t *call, mcpg_agent_effects_t *fx) {
+    uint32_t index = mcpg__agent_group_find(agent, call->gid);
+    if (index == MCPG_AGENT_NO_INDEX) {
+        mcpg__agent_call_refuse(fx, call->call_id, MCPG_NOT_FOUND, "this process has no such group");
+        return;
+    }
+    mcpg__agent_group_end(agent, index, fx);
+    (void)mcpg__agent_call_answer(fx, call->call_id, MCPG_OK);
+}
+
+void mcpg__agent_group_resend(mcpg_agent_t *agent, bool renewed, mcpg_agent_effects_t *fx) {
+    uint32_t high = agent->group_high;
+    for (uint32_t i = 0; i < high; i++) {
+        mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage == MCPG_AGENT_GROUP_LEAVING) {
+            send_leave(group->gid, fx);
+            mcpg__agent_group_drop(agent, i);
+        } else if (group->stage == MCPG_AGENT_GROUP_OPEN && (renewed || !group->registered)) {
+            group->registered = false;
+            mcpg__agent_group_send_register(agent, i, MCPG_AGENT_AUTO_CALL | i, fx);
+        }
+    }
+}
