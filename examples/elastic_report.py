@@ -62,7 +62,7 @@ def verdict(trainer, records, acc, baseline):
     if baseline is not None and abs(acc - baseline) > ACCURACY_SLACK:
         faults.append(f"accuracy {acc:.4f} is not within {ACCURACY_SLACK} of the undisturbed run's {baseline:.4f}")
     late = [r for lines in records.values() for r in lines if r["step"] >= trainer.args.steps * 2 // 3]
-    short = {r["step"] for r in late if sum(r["active"]) != trainer.world}
+    short = {r["step"] for r in late if len(r["active"]) != trainer.world}
     if short:
         faults.append(f"{len(short)} of the last third's steps ran without all {trainer.world} ranks, the last one step {max(short)}")
     return faults
@@ -85,7 +85,7 @@ def finish(trainer, view):
     (folder / "result.json").write_text(json.dumps(result) + "\n")
     if not args.quiet:
         print(f"accuracy {acc:.4f}" + (f", without a fault {baseline:.4f}" if baseline is not None else ""))
-        print(f"parameters and momentum of all {sum(view.active)} ranks: checksum {trainer.state.checksum():08x}, compared {trainer.checks} times")
+        print(f"parameters and momentum of all {len(view.active)} ranks: checksum {trainer.state.checksum():08x}, compared {trainer.checks} times")
         print(f"picture {picture}")
     for fault in faults:
         print(f"  {fault}")

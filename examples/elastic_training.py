@@ -130,7 +130,6 @@ class Trainer:
         self.members = None  # slot -> incarnation of the last view; None: this rank has no state yet
         self.snapshots = []  # (start_seq, step, flat state), newest last
         self.checks = 0
-        self.asked_at = 0.0
 
     # ---- setting up -------------------------------------------------------------------------------------------------------
     def setup(self):
@@ -167,8 +166,7 @@ class Trainer:
     def share(self, view):
         rng = np.random.default_rng((SEED, self.step))
         picked = rng.choice(len(self.train_y), self.args.batch, replace=False)
-        active = [slot for slot, on in enumerate(view.active) if on]
-        mine = picked[active.index(self.rank) :: len(active)]
+        mine = picked[view.active.index(self.rank) :: len(view.active)]
         return self.train_x[mine], self.train_y[mine]
 
     def dies_now(self):
@@ -200,7 +198,7 @@ class Trainer:
 
     def enter_view(self, view):
         """After a change of the view: give the state to newcomers, then compare it everywhere. False: a rank failed meanwhile."""
-        now = {slot: view.incarnations[slot] for slot, on in enumerate(view.active) if on}
+        now = dict(zip(view.active, view.incarnations))
         if self.members is not None and now == self.members:
             return True
         if self.members is None or set(now.items()) - set(self.members.items()):
@@ -255,8 +253,8 @@ class Trainer:
 
     def bring_back(self, view):
         """The leader, once a step: activates replacements that are waiting to join."""
-        missing = [slot for slot, on in enumerate(view.active) if not on]
-        if not missing or self.rank != view.active.index(1):
+        missing = [rank for rank in range(self.world) if rank not in view.active]
+        if not missing or not self.is_leader(view):
             return
         ready = [slot for slot, ok in zip(missing, pg.get_peer_state(self.group, missing)) if ok]
         if ready:
@@ -303,7 +301,7 @@ class Trainer:
         """True when every rank of the view has the same final state. The leader evaluates and draws."""
         if not self.compare_checksums(self.members):
             return False
-        if self.rank == view.active.index(1):
+        if self.is_leader(view):
             import elastic_report
 
             elastic_report.finish(self, view)
@@ -312,7 +310,7 @@ class Trainer:
 
     # ---- what a person sees -----------------------------------------------------------------------------------------------
     def is_leader(self, view):
-        return self.rank == view.active.index(1)
+        return self.rank == view.active[0]
 
     def killed_at(self):
         times = [json.loads(p.read_text())["t"] for p in self.dir.glob("killed-*.json")]
@@ -323,7 +321,7 @@ class Trainer:
             return
         killed = self.killed_at()
         since = f"+{(time.time() - killed) * 1000:7.0f} ms" if killed else " " * 11
-        shown = "".join(str(slot) if on else "." for slot, on in enumerate(view.active))
+        shown = "".join(str(rank) if rank in view.active else "." for rank in range(self.world))
         print(f"{since} | epoch {view.epoch:2d} | active {shown} | step {self.step:3d} | {what}", flush=True)
 
     def progress(self, view, loss):
@@ -331,7 +329,7 @@ class Trainer:
             return
         done = 30 * self.step // self.args.steps
         bar = "#" * done + "-" * (30 - done)
-        print(f"[{bar}] step {self.step}/{self.args.steps}  loss {loss:.3f}  ranks {sum(view.active)}", end="\r", flush=True)
+        print(f"[{bar}] step {self.step}/{self.args.steps}  loss {loss:.3f}  ranks {len(view.active)}", end="\r", flush=True)
 
 
 def main():

@@ -3,7 +3,7 @@
  * Decides nothing: what an event means is the machine's business. Nothing that can block runs on the executor thread.
  *
  * Stop, in this order: (1) new calls are refused; (2) CALL_DETACH, so that the coordinator learns of a graceful end, waited for at most
- * 1 s; (3) the RPC client is destroyed: what is queued is flushed, no callback comes after it; (4) the executor runs what is queued and is
+ * 1 s; (3) the executor lets go of the RPC client, which is destroyed: what is queued is flushed, no callback comes after it; (4) the executor runs what is queued and is
  * joined; (5) calls that are still open are answered SHUTTING_DOWN and their threads leave; (6) event log, memory.
  */
 #include <errno.h>
@@ -203,7 +203,11 @@ static void on_move(mcpg_agent_host_t *host, const mcpg_exec_item_t *item) {
     host_client_t *old = host->client;
     bool was_open = host->stream_open;
     host->client = move->fresh;
-    if (was_open) on_stream_closed(host);
+    if (move->fresh == NULL) {
+        host->stopped = true; /* the machine has had its DETACH; without a client no effect can be carried out */
+    } else if (was_open) {
+        on_stream_closed(host);
+    }
     pthread_mutex_lock(&host->calls_mu);
     move->old = old;
     move->done = true;
@@ -216,7 +220,7 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
     atomic_fetch_sub(&host->queued, 1u);
     mcpg_rank_t rank = {(uint32_t)item->a};
     mcpg_incarnation_t inc = {item->b, item->c};
-    bool stale = item->a != host->client->generation;
+    bool stale = host->client == NULL || item->a != host->client->generation;
     switch (item->kind) {
     case HOST_ITEM_START: step_plain(host, MCPG_AGENT_EV_TIMER); break;
     case HOST_ITEM_MOVE: on_move(host, item); break;
@@ -281,26 +285,34 @@ static void client_free(mcpg_agent_host_t *host, host_client_t *c) {
     free(c);
 }
 
+/* From the moment this returns the executor does not touch the old client any more. False: the queue is full. */
+static bool swap_client(mcpg_agent_host_t *host, host_client_t *fresh, host_client_t **old_out) {
+    host_move_t move = {.fresh = fresh};
+    host_move_t *self = &move;
+    mcpg__host_cond_init(&move.cond);
+    mcpg_exec_item_t item = {.kind = HOST_ITEM_MOVE, .bytes = (const uint8_t *)&self, .len = sizeof(self)};
+    bool posted = mcpg__host_post(host, &item, true);
+    pthread_mutex_lock(&host->calls_mu);
+    while (posted && !move.done) (void)pthread_cond_wait(&move.cond, &host->calls_mu);
+    pthread_mutex_unlock(&host->calls_mu);
+    pthread_cond_destroy(&move.cond);
+    if (posted) *old_out = move.old;
+    return posted;
+}
+
 mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error, size_t error_cap) {
     MCPG_ASSERT(!mcpg__executor_is_current(host->executor));
-    host_move_t move = {0};
-    host_move_t *self = &move;
+    host_client_t *fresh = NULL, *old = NULL;
     pthread_mutex_lock(&host->calls_mu);
     uint64_t generation = ++host->next_call_id; /* any number that was not used before */
     pthread_mutex_unlock(&host->calls_mu);
-    MCPG_TRY(client_new(host, address, generation, &move.fresh, error, error_cap));
-    mcpg__host_cond_init(&move.cond);
-    mcpg_exec_item_t item = {.kind = HOST_ITEM_MOVE, .bytes = (const uint8_t *)&self, .len = sizeof(self)};
-    if (!mcpg__host_post(host, &item, true)) {
-        pthread_cond_destroy(&move.cond);
-        client_free(host, move.fresh);
+    MCPG_TRY(client_new(host, address, generation, &fresh, error, error_cap));
+    if (!swap_client(host, fresh, &old)) {
+        client_free(host, fresh);
+        (void)snprintf(error, error_cap, "the agent's queue is full: try again");
         return MCPG_BUSY;
     }
-    pthread_mutex_lock(&host->calls_mu);
-    while (!move.done) (void)pthread_cond_wait(&move.cond, &host->calls_mu);
-    pthread_mutex_unlock(&host->calls_mu);
-    pthread_cond_destroy(&move.cond);
-    client_free(host, move.old);
+    client_free(host, old);
     return MCPG_OK;
 }
 
@@ -463,14 +475,15 @@ void mcpg__agent_host_stop(mcpg_agent_host_t *host) {
     host->refuse_calls = true;
     pthread_mutex_unlock(&host->calls_mu);
     mcpg__host_detach(host, 1000000u);
-    host->config.rpc->client_destroy(host->client->client);
+    host_client_t *client = NULL;
+    MCPG_ASSERT(swap_client(host, NULL, &client)); /* the reserve is never full: a few items at a time use it */
+    client_free(host, client);
     mcpg__executor_stop(host->executor);
     host->executor = NULL;
     mcpg__host_fail_calls(host, 0, MCPG_SHUTTING_DOWN, "the context is being destroyed");
     pthread_mutex_lock(&host->calls_mu);
     while (host->callers > 0) (void)pthread_cond_wait(&host->idle_cond, &host->calls_mu);
     pthread_mutex_unlock(&host->calls_mu);
-    free(host->client);
     host_free(host);
 }
 

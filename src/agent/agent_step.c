@@ -256,7 +256,6 @@ static void dispatch_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     mcpg__agent_view_timer(agent, fx);
     mcpg__agent_report_timer(agent, fx);
     mcpg__agent_call_timer(agent, fx);
-    agent->armed_us = MCPG_AGENT_NEVER;
 }
 
 static void dispatch(mcpg_agent_t *agent, const mcpg_agent_event_t *event, mcpg_agent_effects_t *fx) {
@@ -308,14 +307,14 @@ static void dispatch(mcpg_agent_t *agent, const mcpg_agent_event_t *event, mcpg_
     }
 }
 
-/* ARM_TIMER only when the earliest deadline has changed. */
-static void rearm(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+/* ARM_TIMER when the earliest deadline has changed, and after each TIMER, which used the armed one up. */
+static void rearm(mcpg_agent_t *agent, bool fired, mcpg_agent_effects_t *fx) {
     uint64_t due[4] = {mcpg__agent_session_deadline(agent), mcpg__agent_view_deadline(agent),
                        mcpg__agent_report_deadline(agent), mcpg__agent_call_deadline(agent)};
     uint64_t earliest = MCPG_AGENT_NEVER;
     for (uint32_t i = 0; i < 4; i++)
         if (due[i] < earliest) earliest = due[i];
-    if (earliest == agent->armed_us) return;
+    if (earliest == agent->armed_us && !fired) return;
     agent->armed_us = earliest;
     mcpg__agent_emit(fx, MCPG_AGENT_FX_ARM_TIMER)->u.arm_timer.us = earliest;
 }
@@ -336,7 +335,7 @@ mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agent_event_t *eve
     /* A host's clock is monotonic; an event that says otherwise is taken to happen now. */
     if (event->now.us > agent->now.us) agent->now = event->now;
     dispatch(agent, event, effects);
-    rearm(agent, effects);
+    rearm(agent, event->kind == MCPG_AGENT_EV_TIMER, effects);
     if (agent->stop_due) {
         agent->stop_due = false;
         (void)mcpg__agent_emit(effects, MCPG_AGENT_FX_STOP);

@@ -38,6 +38,7 @@ typedef struct mcpg_dpview {
     uint32_t count;
     mcpg_member_t *m; /* ascending slots */
     uint64_t *leave_seq;
+    mcpg_view_id_t *pair_base; /* first view of the unbroken time in which own slot and member i are both active: names p2p numbers */
 } mcpg_dpview_t;
 
 typedef enum {
@@ -66,7 +67,6 @@ struct mcpg_dp_work {
     uint64_t deadline_us; /* hard limit, MCPG_NO_SEQ: none */
     mcpg_status_t status;
     bool local_success, asked; /* asked: a callback was registered */
-    void *kept;                /* own copy of a small message to oneself */
     char *error;
     void (*func)(void *user, mcpg_dp_work_t *work);
     void *user;
@@ -89,17 +89,22 @@ typedef struct mcpg_scratch {
     _Alignas(64) uint8_t bytes[];
 } mcpg_scratch_t;
 
-/* Point-to-point numbering with one slot and tag. */
+/* Point-to-point numbers with one slot and tag: they count from 0 again when the pair's base changes. */
 typedef struct mcpg_pair {
     struct mcpg_pair *next;
     uint32_t slot;
     uint64_t tag;
+    mcpg_view_id_t base;
     uint64_t send_next, recv_next;
 } mcpg_pair_t;
-typedef struct {
-    mcpg_incarnation_t inc; /* whose numbers these are */
-    mcpg_view_id_t base;    /* last sync view both ends were in */
-} mcpg_pair_end_t;
+/* A small message to oneself whose receive was not posted yet. */
+typedef struct mcpg_self_msg {
+    struct mcpg_self_msg *next;
+    uint64_t tag, seq;
+    uint32_t dtype;
+    size_t bytes;
+    uint8_t data[];
+} mcpg_self_msg_t;
 #define MCPG_PAIR_BUCKETS 64u
 
 struct mcpg_dpgroup {
@@ -109,6 +114,7 @@ struct mcpg_dpgroup {
     mcpg_slot_t slot;
     uint32_t capacity;
     bool isolated, manual, no_auto_sync, fenced, quiescing;
+    bool dirty; /* messages of ended numbers may be kept by the link layer */
     mcpg_status_t ended; /* OK, or what abort said */
     char ended_why[192];
     _Atomic uint64_t word; /* next number, MCPG_HOLD_BIT */
@@ -125,7 +131,7 @@ struct mcpg_dpgroup {
     size_t scratch_used;
     uint64_t forgotten; /* numbers below need no kept messages any more */
     mcpg_pair_t **pairs; /* MCPG_PAIR_BUCKETS, made with the first message */
-    mcpg_pair_end_t *ends; /* capacity */
+    mcpg_self_msg_t *self_msgs;
 };
 
 struct mcpg_dp {
@@ -210,9 +216,8 @@ uint64_t mcpg__op_timer(mcpg_dp_work_t *w, uint64_t now_us);
 /* p2p.c */
 mcpg_status_t mcpg__p2p_submit(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t cap);
 void mcpg__p2p_complete(mcpg_dp_work_t *w); /* its result is there: p2p works complete in no order */
-void mcpg__p2p_view_changed(mcpg_dpgroup_t *g, bool sync);
+void mcpg__p2p_view_changed(mcpg_dpgroup_t *g); /* works with ranks that are not in the newest view end hinted */
 void mcpg__p2p_free(mcpg_dpgroup_t *g);
-void mcpg__p2p_append(mcpg_dpgroup_t *g, mcpg_dp_work_t *w);
 
 /* reduce.c */
 bool mcpg__reduce_supported(mcpg_dtype_t dtype, mcpg_redop_t op);

@@ -52,7 +52,7 @@ void mcpg__engine_close_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnatio
 void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id);
 /* Lock held. Keeps what a full observer queue refused and offers it again. */
 void mcpg__engine_tell_op_failed(mcpg_engine_t *e, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed, uint32_t count);
-size_t mcpg__engine_links_json(mcpg_engine_t *e, char *buf, size_t cap); /* [{"rank":1,"transport":"shm","state":"up",...}] */
+size_t mcpg__engine_links_json(mcpg_engine_t *e, char *buf, size_t cap); /* [{"rank":1,"transport":"shm","state":"up",...}]; takes the lock */
 const char *mcpg__link_transport_name(const mcpg_engine_t *e, mcpg_rank_t rank);
 
 #endif

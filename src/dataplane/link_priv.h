@@ -200,7 +200,8 @@ struct mcpg_engine {
     uint64_t drive_gen;
     bool in_epoll, armed, unlocked_due, tick_due, service_due;
     uint32_t spin_us;
-    uint64_t now_us, timer_us;
+    uint64_t now_us, timer_us, ops_deadline_us;
+    uint32_t rounds;
     mcpg_rank_t rank;
     uint64_t host_id;
     mcpg_incarnation_t own;
@@ -244,8 +245,10 @@ void mcpg__obs_retry(mcpg_engine_t *e);
 void mcpg__obs_clear(mcpg_engine_t *e);
 
 /* engine_round.c. Returns true if something moved. */
-bool mcpg__engine_round(mcpg_engine_t *e, bool may_poll);
-void mcpg__engine_dispatch(mcpg_engine_t *e, int timeout_ms);
+bool mcpg__engine_round(mcpg_engine_t *e);
+struct epoll_event;
+void mcpg__engine_dispatch(mcpg_engine_t *e, const struct epoll_event *events, int count);
+#define MCPG_EVENTS_MAX 64
 bool mcpg__engine_arm(mcpg_engine_t *e); /* true: something appeared, do not sleep */
 void mcpg__engine_disarm(mcpg_engine_t *e);
 uint64_t mcpg__engine_next_wake(mcpg_engine_t *e);

@@ -9,10 +9,11 @@
 #include "dataplane/dp_priv.h"
 
 mcpg_dpview_t *mcpg__view_new(const mcpg_member_t *members, uint32_t count) {
-    mcpg_dpview_t *v = (mcpg_dpview_t *)calloc(1, sizeof *v + (size_t)count * (sizeof *v->m + sizeof *v->leave_seq));
+    mcpg_dpview_t *v = (mcpg_dpview_t *)calloc(1, sizeof *v + (size_t)count * (sizeof *v->m + sizeof *v->leave_seq + sizeof *v->pair_base));
     if (v == NULL) return NULL;
     v->m = (mcpg_member_t *)(void *)(v + 1);
     v->leave_seq = (uint64_t *)(void *)(v->m + count);
+    v->pair_base = (mcpg_view_id_t *)(void *)(v->leave_seq + count);
     v->count = count;
     if (count != 0) memcpy(v->m, members, count * sizeof *members);
     for (uint32_t i = 0; i < count; i++) v->leave_seq[i] = MCPG_NO_SEQ;
@@ -112,10 +113,14 @@ mcpg_status_t mcpg__view_add(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     fresh->id = c->view.id;
     fresh->switch_seq = c->switch_seq;
     const mcpg_dpview_t *last = g->newest;
-    /* A fenced process stays fenced for as long as it is that process. */
-    for (uint32_t i = 0; last != NULL && i < fresh->count; i++) {
-        const int32_t was = mcpg__view_find(last, fresh->m[i].slot.v);
-        if (was >= 0 && mcpg__inc_eq(last->m[was].inc, fresh->m[i].inc)) fresh->leave_seq[i] = last->leave_seq[was];
+    const int32_t own = last == NULL ? -1 : mcpg__view_find(last, g->slot.v);
+    const bool stayed = own >= 0 && mcpg__inc_eq(last->m[own].inc, g->dp->inc);
+    for (uint32_t i = 0; i < fresh->count; i++) {
+        const int32_t was = last == NULL ? -1 : mcpg__view_find(last, fresh->m[i].slot.v);
+        const bool same = was >= 0 && mcpg__inc_eq(last->m[was].inc, fresh->m[i].inc);
+        /* A fenced process stays fenced for as long as it is that process. */
+        if (same) fresh->leave_seq[i] = last->leave_seq[was];
+        fresh->pair_base[i] = same && stayed && !c->sync ? last->pair_base[was] : c->view.id;
     }
     for (uint32_t i = 0; i < c->leave_count; i++) apply_leave(g, fresh, &c->leaves[i]);
     fresh->older = g->newest;

@@ -25,7 +25,6 @@ mcpg_dp_core_t *mcpg__core_new(void) {
 static void work_free(mcpg_dp_work_t *w) {
     free(w->segs);
     free(w->error);
-    free(w->kept);
     free(w);
 }
 
@@ -118,8 +117,6 @@ void mcpg__work_complete(mcpg_dp_work_t *w) {
     mcpg_dp_core_t *core = w->core;
     w->group = NULL;
     w->dp->kick = true;
-    free(w->kept);
-    w->kept = NULL;
     (void)pthread_mutex_lock(&core->lock);
     mcpg__work_set_state(w, MCPG_W_COMPLETE);
     const bool call = w->func != NULL;

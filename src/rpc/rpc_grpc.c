@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/codec.h"
+#include "common/executor.h"
 #include "rpc/rpc_address.h"
 #include "rpc/rpc_grpc_impl.h"
 
@@ -33,6 +34,7 @@ struct mcpg_rpc_server {
     grpc_call_details accept_details;
     grpc_metadata_array accept_meta;
     bool accept_busy, stopping, cancelled_all, shutdown_done;
+    uint64_t stop_deadline_us;
     uint32_t reject_count;
     uint64_t serial;
     uint32_t free_count;
@@ -81,21 +83,23 @@ static void peer_read_ended(mcpg_gstream_t *s) {
     mcpg__gstream_close(s);
 }
 
-static void peer_finished(mcpg_gstream_t *s) {
+static void peer_over(mcpg_gstream_t *s) {
     peer_t *p = (peer_t *)s;
     mcpg_rpc_server_t *server = p->server;
-    uint64_t conn = p->conn;
-    uint16_t slot = (uint16_t)(conn & ((1u << SLOT_BITS) - 1u));
+    uint16_t slot = (uint16_t)(p->conn & ((1u << SLOT_BITS) - 1u));
     server->slots[slot] = NULL;
     server->free_slots[server->free_count++] = slot;
-    grpc_call_unref(s->call);
-    free(p);
     (void)pthread_mutex_unlock(&server->pump.lock);
-    server->events.closed(server->events.user, conn);
+    server->events.closed(server->events.user, p->conn);
     (void)pthread_mutex_lock(&server->pump.lock);
 }
 
-static const mcpg_gside_t peer_side = {peer_deliver, peer_end, peer_read_ended, peer_finished};
+static void peer_release(mcpg_gstream_t *s) {
+    grpc_call_unref(s->call);
+    free(s);
+}
+
+static const mcpg_gside_t peer_side = {peer_deliver, peer_end, peer_read_ended, peer_over, peer_release};
 
 static void plain_done(mcpg_gop_t *op, bool ok) {
     (void)ok;
@@ -272,8 +276,8 @@ static grpc_server *create_server(void) {
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)MCPG_MSG_CAP),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, 8),
         int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000),
-        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
-        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
+        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 5000),
+        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),
@@ -289,12 +293,14 @@ static void shutdown_done(mcpg_gop_t *op, bool ok) {
 
 static void server_turn(mcpg_gpump_t *pump) {
     mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)pump;
-    if (!server->stopping || pump->streams != NULL) return;
-    if (!server->cancelled_all) {
+    if (!server->stopping) return;
+    bool is_late = mcpg__now().us >= server->stop_deadline_us; /* frozen peers: their connections are cut */
+    if (!server->cancelled_all && (pump->streams == NULL || is_late)) {
         server->cancelled_all = true;
         grpc_server_cancel_all_calls(server->server);
     }
-    if (server->shutdown_done && server->reject_count == 0 && !server->accept_busy) mcpg__gpump_shutdown_cq(pump);
+    if (server->shutdown_done && pump->streams == NULL && server->reject_count == 0 && !server->accept_busy)
+        mcpg__gpump_shutdown_cq(pump);
 }
 
 static mcpg_status_t listen_on(mcpg_rpc_server_t *server, char *error, size_t error_cap) {
@@ -405,6 +411,8 @@ static void server_stop(mcpg_rpc_server_t *server) {
     if (server == NULL) return;
     (void)pthread_mutex_lock(&server->pump.lock);
     server->stopping = true;
+    server->pump.is_ending = true;
+    server->stop_deadline_us = mcpg__now().us + MCPG_RPC_FLUSH_US;
     for (mcpg_gstream_t *s = server->pump.streams; s != NULL; s = s->next) mcpg__gstream_close(s);
     grpc_server_shutdown_and_notify(server->server, server->pump.cq, &server->shutdown_op);
     (void)pthread_mutex_unlock(&server->pump.lock);

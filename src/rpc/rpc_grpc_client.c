@@ -71,18 +71,21 @@ static void free_link(link_t *l) {
     free(l);
 }
 
-static void link_finished(mcpg_gstream_t *s) {
+static void link_over(mcpg_gstream_t *s) {
     link_t *l = (link_t *)s;
     mcpg_rpc_client_t *client = l->client;
     mcpg_status_t why = reason(l);
     client->link = NULL;
-    free_link(l);
     (void)pthread_mutex_unlock(&client->pump.lock);
     client->events.closed(client->events.user, why);
     (void)pthread_mutex_lock(&client->pump.lock);
 }
 
-static const mcpg_gside_t link_side = {link_deliver, link_end, link_read_ended, link_finished};
+static void link_release(mcpg_gstream_t *s) {
+    free_link((link_t *)s);
+}
+
+static const mcpg_gside_t link_side = {link_deliver, link_end, link_read_ended, link_over, link_release};
 
 static void end_done(mcpg_gop_t *op, bool ok) {
     (void)ok;
@@ -105,6 +108,7 @@ static bool is_marked(const grpc_metadata_array *meta) {
 static void start_done(mcpg_gop_t *op, bool ok) {
     link_t *l = (link_t *)op->who;
     mcpg_rpc_client_t *client = l->client;
+    l->s.start_busy = false;
     if (ok && is_marked(&l->initial) && !l->s.closing && !l->s.aborted) {
         l->connected = true;
         (void)pthread_mutex_unlock(&client->pump.lock);
@@ -128,6 +132,7 @@ static void link_start(link_t *l) {
     ops[0].flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY | GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     ops[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &l->initial;
+    s->start_busy = true;
     mcpg__gstream_batch(s, &s->start_op, ops, 2);
     memset(ops, 0, sizeof ops);
     ops[0].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
@@ -156,8 +161,8 @@ static grpc_channel *create_channel(const char *target) {
         int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
         int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100),
         int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000), /* longest that one attempt may take, not a back-off */
-        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
-        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000),
+        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 5000),
+        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
     };
@@ -170,7 +175,7 @@ static grpc_channel *create_channel(const char *target) {
 
 static void client_turn(mcpg_gpump_t *pump) {
     mcpg_rpc_client_t *client = (mcpg_rpc_client_t *)pump;
-    if (client->destroying && client->link == NULL) mcpg__gpump_shutdown_cq(pump);
+    if (client->destroying && pump->streams == NULL) mcpg__gpump_shutdown_cq(pump);
 }
 
 mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_client_events_t *events,
@@ -261,7 +266,7 @@ void mcpg__grpc_client_destroy(mcpg_rpc_client_t *client) {
     client->destroying = true;
     bool is_flushing = client->link != NULL && client->link->s.closing;
     if (!is_flushing) leave(client, false);
-    if (client->link == NULL) mcpg__gpump_shutdown_cq(&client->pump);
+    if (client->pump.streams == NULL) mcpg__gpump_shutdown_cq(&client->pump);
     (void)pthread_mutex_unlock(&client->pump.lock);
     mcpg__gpump_join(&client->pump);
     mcpg__gpump_fini(&client->pump);

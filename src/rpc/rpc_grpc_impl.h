@@ -41,6 +41,7 @@ typedef struct mcpg_gpump {
     uint64_t next_tick_us;                 /* UINT64_MAX: none */
     void (*turn)(struct mcpg_gpump *self); /* after each event, lock held: the owner's shutdown */
     bool cq_down;
+    bool is_ending; /* tick as long as there are streams */
 } mcpg_gpump_t;
 
 /* What differs between server and client. */
@@ -48,8 +49,9 @@ typedef struct {
     bool (*deliver)(mcpg_gstream_t *s, const uint8_t *buf, size_t len); /* lock not held */
     void (*end)(mcpg_gstream_t *s);        /* lock held: start the batch that ends our half */
     void (*read_ended)(mcpg_gstream_t *s); /* lock held: the peer ended its half */
-    void (*finished)(mcpg_gstream_t *s);   /* lock held at entry and exit; unlinked already: free it, tell the owner
-                                              without the lock */
+    /* Lock held at entry and exit: make s unreachable for the owner, tell him without the lock. */
+    void (*over)(mcpg_gstream_t *s);
+    void (*release)(mcpg_gstream_t *s); /* lock held: nothing is in flight any more; free it */
 } mcpg_gside_t;
 
 typedef struct mcpg_gout {
@@ -73,7 +75,7 @@ struct mcpg_gstream {
     uint64_t close_deadline_us;
     mcpg_status_t why; /* of an abort */
     bool send_busy, send_failed, recv_busy, have_in, stalled, read_on, read_ended, discard_in, closing, end_started,
-        aborted, life_done, waking;
+        aborted, life_done, waking, start_busy, told;
 };
 
 /* Pump: create starts nothing; start runs the thread with signals blocked; join waits until the queue is shut down and

@@ -55,7 +55,7 @@ static void tick(mcpg_gpump_t *p, uint64_t now_us);
 
 static void schedule(mcpg_gpump_t *p, uint64_t now_us) {
     uint64_t wait_us = UINT64_MAX;
-    if (p->closing_count > 0) wait_us = MCPG_RPC_FLUSH_US / 50u;
+    if (p->closing_count > 0 || (p->is_ending && p->streams != NULL)) wait_us = MCPG_RPC_FLUSH_US / 50u;
     if (p->stalled_count > 0) wait_us = MCPG_RPC_REOFFER_US;
     if (wait_us == UINT64_MAX) {
         p->next_tick_us = UINT64_MAX;
@@ -317,17 +317,24 @@ void mcpg__gstream_init(mcpg_gstream_t *s, mcpg_gpump_t *p, const mcpg_gside_t *
     p->streams = s;
 }
 
+/* The owner is told as soon as the stream is over; a send that hangs in a frozen peer's socket may keep the memory
+ * longer. */
 static void finish_if_over(mcpg_gstream_t *s) {
-    if (!s->life_done || s->pending > 0 || s->have_in) return;
-    if (s->read_on && !s->read_ended) return;
+    mcpg_gpump_t *p = s->pump;
+    if (!s->told) {
+        if (!s->life_done || s->start_busy || s->have_in || (s->read_on && !s->read_ended)) return;
+        s->told = true;
+        if (s->closing) p->closing_count--;
+        s->side->over(s);
+    }
+    if (s->pending > 0) return;
     drop_out(s);
-    if (s->closing) s->pump->closing_count--;
     if (s->prev != NULL)
         s->prev->next = s->next;
     else
-        s->pump->streams = s->next;
+        p->streams = s->next;
     if (s->next != NULL) s->next->prev = s->prev;
-    s->side->finished(s);
+    s->side->release(s);
 }
 
 void mcpg__gstream_op_done(mcpg_gstream_t *s) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_tidy.py: the checker finds each fault that is planted in a small tree, and none in the tree without it. Writes only into a
-temporary folder.
+"""test_tidy.py: the checker finds each fault that is planted in a small tree, and none in the tree without it. Writes
+only into a temporary folder.
 """
 import os
 import subprocess
@@ -15,10 +15,13 @@ GOOD = {
     "LICENSE": "Apache\n",
     "CHANGELOG.md": "# Changes\n",
     "docs/protocol.md": "# P\n\n## Invariants\n\nI1 one. I2 two.\n\n## Other\n\nI3 is no invariant\n",
-    "include/mooncake/pg.h": "/* pg.h */\nMCPG_API int mcpg_a(void); /* MCPG_API int mcpg_no(void); */\nMCPG_API MCPG_MUST_USE\n    int mcpg_b(int x);\n",
+    "include/mooncake/pg.h": "/* pg.h */\nMCPG_API int mcpg_a(void); /* MCPG_API int mcpg_no(void); */\n"
+                             "MCPG_API MCPG_MUST_USE\n    int mcpg_b(int x);\n",
     "tests/tidy/symbols.txt": "# symbols\nmcpg_a\nmcpg_b\n",
-    "src/coordinator/coord_step.c": "/* keeps I1, I2 */\n#include \"common/base.h\"\nint f(void) { return 1; } /* strcpy(a, b) default: */\n",
-    "src/coordinator/coord_host.c": "/* host */\n#include \"rpc/rpc.h\"\nint g(int a) { switch (a) { default: return 1; } }\n",
+    "src/coordinator/coord_step.c": "/* keeps I1, I2 */\n#include \"common/base.h\"\n"
+                                    "int f(void) { return 1; } /* strcpy(a, b) default: */\n",
+    "src/coordinator/coord_host.c": "/* host */\n#include \"rpc/rpc.h\"\n"
+                                    "int g(int a) { switch (a) { default: return 1; } }\n",
     "src/agent/agent_step.c": "/* agent */\nconst char *s = \"strcpy(default: \";\n",
     "src/dataplane/x.c": "/* dp */\nint snprintf_like(void);\n",
     "python/mooncake/run.py": "#!/usr/bin/env python3\n\"\"\"run.py\"\"\"\n",
@@ -45,8 +48,10 @@ FAULTS = [
     (plus("src/common/a.c", "\n\nint n = atoi (x);\n"), "src/common/a.c:4: atoi is banned"),
     (plus("src/common/a.c", "int a;\n" * 600), "src/common/a.c: 601 lines"),
     (plus("include/mooncake/x.h", "/* " + "x" * 118 + " */\n"), "include/mooncake/x.h:2: 124 columns"),
-    (plus("src/coordinator/coord_step.c", "int h(int a) { switch (a) { default: return 1; } }\n"), "coord_step.c:4: default in a switch"),
-    (plus("src/agent/agent_step.c", "int h(int a) { switch (a) { default : return 1; } }\n"), "agent_step.c:3: default in a switch"),
+    (plus("src/coordinator/coord_step.c", "int h(int a) { switch (a) { default: return 1; } }\n"),
+     "coord_step.c:4: default in a switch"),
+    (plus("src/agent/agent_step.c", "int h(int a) { switch (a) { default : return 1; } }\n"),
+     "agent_step.c:3: default in a switch"),
     (plus("src/common/a.c", "/* " + "TO" + "DO later */\n"), "src/common/a.c:2: " + "TO" + "DO"),
     (plus("docs/x.md", "XX" + "X\n"), "docs/x.md:2: " + "XX" + "X"),
     (plus("src/coordinator/coord_step.c", "#include \"agent/agent.h\"\n"), "src/coordinator/ may not include agent/"),

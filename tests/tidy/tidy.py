@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tidy.py: rules of the house that a compiler does not check. Reads the tree and prints one line per fault; never changes a file
-(but for --write-symbols, which rewrites symbols.txt from pg.h).
+"""tidy.py: rules of the house that a compiler does not check. Reads the tree and prints one line per fault; never
+changes a file (but for --write-symbols, which rewrites symbols.txt from pg.h).
 
 Usage: tidy.py [--root DIR] [--library LIBMOONCAKE_PG] [--nm NM] [--write-symbols]
 """
@@ -80,14 +80,15 @@ def check_start(name, text, faults):
 
 
 def check_size(name, text, faults):
-    if not name.startswith(SIZED_FOLDERS):
+    if not name.startswith(SIZED_FOLDERS) or os.path.splitext(name)[1] not in COMMENT_STARTS:
         return
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
         faults.append(f"{name}: {len(lines)} lines, more than {MAX_LINES}: split it")
-    for number, line in enumerate(lines, 1):
-        if len(line) > MAX_COLUMNS:
-            faults.append(f"{name}:{number}: {len(line)} columns, more than {MAX_COLUMNS}: wrap it")
+    wide = [number for number, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+    if wide:
+        more = f" (and {len(wide) - 1} more lines)" if len(wide) > 1 else ""
+        faults.append(f"{name}:{wide[0]}: {len(lines[wide[0] - 1])} columns, more than {MAX_COLUMNS}{more}: wrap it")
 
 
 def check_code(name, text, faults):
@@ -95,10 +96,12 @@ def check_code(name, text, faults):
         return
     code = code_only(text)
     for m in re.finditer(r"\b(" + "|".join(BANNED) + r")\s*\(", code):
-        faults.append(f"{name}:{line_of(code, m.start())}: {m.group(1)} is banned: use a function that takes a size or reports errors")
+        where = f"{name}:{line_of(code, m.start())}"
+        faults.append(f"{where}: {m.group(1)} is banned: use a function that takes a size or reports errors")
     if CORE.search(name):
         for m in re.finditer(r"\bdefault\s*:", code):
-            faults.append(f"{name}:{line_of(code, m.start())}: default in a switch of a step machine: list every value")
+            where = f"{name}:{line_of(code, m.start())}"
+            faults.append(f"{where}: default in a switch of a step machine: list every value")
     for prefix, layers in MAY_NOT_INCLUDE.items():
         if not name.startswith(prefix):
             continue
@@ -109,11 +112,13 @@ def check_code(name, text, faults):
 
 def check_words(name, text, faults):
     for m in re.finditer(r"\b(" + "|".join(MARKS) + r")\b", text):
-        faults.append(f"{name}:{line_of(text, m.start())}: {m.group(1)}: finish it, or say in a sentence what is not supported")
+        where = f"{name}:{line_of(text, m.start())}"
+        faults.append(f"{where}: {m.group(1)}: finish it, or say in a sentence what is not supported")
     for place in PLACES:
         at = text.find(place)
         if at >= 0:
-            faults.append(f"{name}:{line_of(text, at)}: {place} is a place on one machine: use a path relative to the project")
+            where = f"{name}:{line_of(text, at)}"
+            faults.append(f"{where}: {place} is a place on one machine: use a path relative to the project")
 
 
 def header_symbols(root):
@@ -137,7 +142,8 @@ def compare(what, found, wanted, faults):
 
 
 def check_symbols(root, library, nm, faults):
-    text = read_text(root, "tests/tidy/symbols.txt") if os.path.isfile(os.path.join(root, "tests/tidy/symbols.txt")) else None
+    path = "tests/tidy/symbols.txt"
+    text = read_text(root, path) if os.path.isfile(os.path.join(root, path)) else None
     if text is None:
         faults.append("tests/tidy/symbols.txt is missing: run tidy.py --write-symbols")
         return
@@ -157,13 +163,15 @@ def check_house(root, files, texts, faults):
     if "CHANGELOG.md" not in files and "CHANGELOG" not in files:
         faults.append("CHANGELOG.md is missing")
     protocol = texts.get("docs/protocol.md") or ""
-    named = sorted(set(re.findall(r"\bI([0-9]+)\b", protocol.partition("## Invariants")[2].partition("\n## ")[0])), key=int)
+    section = protocol.partition("## Invariants")[2].partition("\n## ")[0]
+    named = sorted(set(re.findall(r"\bI([0-9]+)\b", section)), key=int)
     if not named:
         faults.append("docs/protocol.md: no invariants (I1, I2, ...) under a heading '## Invariants'")
     source = "\n".join(t for n, t in texts.items() if n.startswith("src/") and t)
     for number in named:
         if not re.search(rf"\bI{number}\b", source):
-            faults.append(f"docs/protocol.md: invariant I{number} is named nowhere in src/: the code that keeps or checks it must say so")
+            faults.append(f"docs/protocol.md: invariant I{number} is named nowhere in src/: "
+                          "the code that keeps or checks it must say so")
 
 
 def check_tree(root, library=None, nm="nm"):
@@ -192,7 +200,8 @@ def main():
     args = parser.parse_args()
     if args.write_symbols:
         with open(os.path.join(args.root, "tests/tidy/symbols.txt"), "w", encoding="utf-8") as f:
-            f.write("# The exported functions, from include/mooncake/pg.h by tidy.py --write-symbols. A change here is a change of ABI.\n")
+            f.write("# The exported functions, from include/mooncake/pg.h by tidy.py --write-symbols. "
+                    "A change here is a change of ABI.\n")
             f.writelines(name + "\n" for name in header_symbols(args.root))
     faults = check_tree(args.root, args.library, args.nm)
     for fault in faults:

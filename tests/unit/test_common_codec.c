@@ -1,5 +1,5 @@
-/* test_common_codec.c: the wire codec: every kind there and back at every size, limits that must be rejected, and 20,000 damaged messages
- * that must neither crash nor get out of bounds. Never tests what the messages mean.
+/* test_common_codec.c: the wire codec: every kind there and back at every size, limits that must be rejected, and
+ * 20,000 damaged messages that must neither crash nor get out of bounds. Never tests what the messages mean.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,9 @@ static int tear_down(void **state) {
 static sample_t sampler(uint64_t seed, uint32_t size) {
     return (sample_t){.state = seed, .arena = {.base = arena_a, .cap = MCPG_DECODE_ARENA_CAP}, .size = size};
 }
-static mcpg_arena_t decode_arena(void) { return (mcpg_arena_t){.base = arena_b, .cap = MCPG_DECODE_ARENA_CAP}; }
+static mcpg_arena_t decode_arena(void) {
+    return (mcpg_arena_t){.base = arena_b, .cap = MCPG_DECODE_ARENA_CAP};
+}
 
 static void round_trip_up(mcpg_up_kind_t kind, uint32_t size, uint64_t seed) {
     sample_t s = sampler(seed, size);
@@ -74,8 +76,10 @@ static void test_round_trip(void **state) {
     static const uint32_t sizes[] = {1, 2, 4, 11, 100, MCPG_MAX_RANKS};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (uint64_t seed = 0; seed < 10; seed++) {
-            for (int k = 0; k < MCPG_UP__COUNT; k++) round_trip_up((mcpg_up_kind_t)k, sizes[i], seed * 100 + (uint64_t)k);
-            for (int k = 0; k < MCPG_DOWN__COUNT; k++) round_trip_down((mcpg_down_kind_t)k, sizes[i], seed * 100 + (uint64_t)k);
+            for (int k = 0; k < MCPG_UP__COUNT; k++)
+                round_trip_up((mcpg_up_kind_t)k, sizes[i], seed * 100 + (uint64_t)k);
+            for (int k = 0; k < MCPG_DOWN__COUNT; k++)
+                round_trip_down((mcpg_down_kind_t)k, sizes[i], seed * 100 + (uint64_t)k);
         }
 }
 
@@ -119,21 +123,21 @@ static mcpg_status_t try_down(const mcpg_down_msg_t *msg) {
 }
 
 /* Changes one thing of a valid message: that must be rejected. */
-#define BAD_UP(KIND, change)                            \
-    do {                                                \
-        sample_t s = sampler(7, 4);                     \
-        mcpg_up_msg_t m = sample_up(&s, MCPG_UP_##KIND); \
-        assert_int_equal(try_up(&m), MCPG_OK);          \
-        change;                                         \
-        assert_int_equal(try_up(&m), MCPG_CORRUPT);     \
+#define BAD_UP(KIND, change)                                                                                           \
+    do {                                                                                                               \
+        sample_t s = sampler(7, 4);                                                                                    \
+        mcpg_up_msg_t m = sample_up(&s, MCPG_UP_##KIND);                                                               \
+        assert_int_equal(try_up(&m), MCPG_OK);                                                                         \
+        change;                                                                                                        \
+        assert_int_equal(try_up(&m), MCPG_CORRUPT);                                                                    \
     } while (0)
-#define BAD_DOWN(KIND, change)                                \
-    do {                                                      \
-        sample_t s = sampler(7, 4);                           \
-        mcpg_down_msg_t m = sample_down(&s, MCPG_DOWN_##KIND); \
-        assert_int_equal(try_down(&m), MCPG_OK);              \
-        change;                                               \
-        assert_int_equal(try_down(&m), MCPG_CORRUPT);         \
+#define BAD_DOWN(KIND, change)                                                                                         \
+    do {                                                                                                               \
+        sample_t s = sampler(7, 4);                                                                                    \
+        mcpg_down_msg_t m = sample_down(&s, MCPG_DOWN_##KIND);                                                         \
+        assert_int_equal(try_down(&m), MCPG_OK);                                                                       \
+        change;                                                                                                        \
+        assert_int_equal(try_down(&m), MCPG_CORRUPT);                                                                  \
     } while (0)
 
 static void test_limits_up(void **state) {
@@ -260,10 +264,18 @@ static size_t damage(sample_t *s, uint8_t *bytes, size_t len) {
     for (uint32_t i = 0; i < edits && len > 1; i++) {
         size_t at = (size_t)(sample_u64(s) % len);
         switch (sample_below(s, 4)) {
-        case 0: bytes[at] ^= (uint8_t)(1u << sample_below(s, 8)); break;
-        case 1: bytes[at] = (uint8_t)(sample_bool(s) ? 0xff : 0x80); break;
-        case 2: len = at + 1; break;
-        case 3: memmove(bytes + at, bytes + at + 1, --len - at); break;
+        case 0:
+            bytes[at] ^= (uint8_t)(1u << sample_below(s, 8));
+            break;
+        case 1:
+            bytes[at] = (uint8_t)(sample_bool(s) ? 0xff : 0x80);
+            break;
+        case 2:
+            len = at + 1;
+            break;
+        case 3:
+            memmove(bytes + at, bytes + at + 1, --len - at);
+            break;
         }
     }
     return len;
@@ -285,8 +297,10 @@ static void test_damaged(void **state) {
             uint8_t *exact = memcpy(malloc(len), wire, len);
             mcpg_status_t status = mcpg__up_unpack(exact, len, &arena, &msg);
             free(exact); /* nothing borrows from the input */
-            if (status == MCPG_OK) dump_up(&dump, &msg), accepted++;
-            else assert_int_equal(status, MCPG_CORRUPT);
+            if (status == MCPG_OK)
+                dump_up(&dump, &msg), accepted++;
+            else
+                assert_int_equal(status, MCPG_CORRUPT);
         } else {
             mcpg_down_msg_t msg = sample_down(&s, (mcpg_down_kind_t)(round / 2 % MCPG_DOWN__COUNT));
             assert_int_equal(mcpg__down_pack(&msg, wire, MCPG_MSG_CAP, &len), MCPG_OK);
@@ -294,8 +308,10 @@ static void test_damaged(void **state) {
             uint8_t *exact = memcpy(malloc(len), wire, len);
             mcpg_status_t status = mcpg__down_unpack(exact, len, &arena, &msg);
             free(exact);
-            if (status == MCPG_OK) dump_down(&dump, &msg), accepted++;
-            else assert_int_equal(status, MCPG_CORRUPT);
+            if (status == MCPG_OK)
+                dump_down(&dump, &msg), accepted++;
+            else
+                assert_int_equal(status, MCPG_CORRUPT);
         }
         assert_false(dump.bad);
     }
@@ -311,9 +327,9 @@ static void test_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_smallest),      cmocka_unit_test(test_limits_up),
-        cmocka_unit_test(test_limits_down),  cmocka_unit_test(test_pack_limits),   cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_not_canonical), cmocka_unit_test(test_damaged),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_smallest),    cmocka_unit_test(test_limits_up),
+        cmocka_unit_test(test_limits_down),   cmocka_unit_test(test_pack_limits), cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_not_canonical), cmocka_unit_test(test_damaged),     cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
-/* test_common_eventlog.c: the flight recorder: what is appended is read back, across rotation, at any cut, and after a sudden death of the
- * writer. Uses files in a fresh temporary folder only.
+/* test_common_eventlog.c: the flight recorder: what is appended is read back, across rotation, at any cut, and after a
+ * sudden death of the writer. Uses files in a fresh temporary folder only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,8 +34,13 @@ static int tear_down(void **state) {
     return rmdir(folder);
 }
 
-typedef struct { uint64_t first_seq, last_seq, events, configs, truncated; bool good; } seen_t;
-static uint8_t pattern(uint64_t seq, uint32_t i) { return (uint8_t)(seq * 31 + i); }
+typedef struct {
+    uint64_t first_seq, last_seq, events, configs, truncated;
+    bool good;
+} seen_t;
+static uint8_t pattern(uint64_t seq, uint32_t i) {
+    return (uint8_t)(seq * 31 + i);
+}
 static bool look(void *user, const mcpg_record_t *r) {
     seen_t *s = user;
     if (r->kind == MCPG_REC_CONFIG) {
@@ -43,8 +48,10 @@ static bool look(void *user, const mcpg_record_t *r) {
         s->good = s->good && r->len == 5 && memcmp(r->payload, "conf!", 5) == 0;
         return true;
     }
-    if (s->events++ == 0) s->first_seq = r->seq;
-    else s->good = s->good && r->seq == s->last_seq + 1;
+    if (s->events++ == 0)
+        s->first_seq = r->seq;
+    else
+        s->good = s->good && r->seq == s->last_seq + 1;
     s->last_seq = r->seq;
     s->good = s->good && r->now.us == r->seq * 10;
     if ((r->flags & MCPG_REC_TRUNCATED) != 0) s->truncated++;
@@ -74,8 +81,9 @@ static seen_t read_log(const char *name) {
 static void append(mcpg_eventlog_t *log, uint64_t seq, uint32_t len) {
     static uint8_t payload[SEGMENT * 2];
     for (uint32_t i = 0; i < len; i++) payload[i] = pattern(seq, i);
-    mcpg__eventlog_append(log, &(mcpg_record_t){.kind = MCPG_REC_EVENT, .flags = 3, .seq = seq, .now = {seq * 10}, .payload = payload,
-                                                .len = len});
+    mcpg__eventlog_append(
+        log, &(mcpg_record_t){
+                 .kind = MCPG_REC_EVENT, .flags = 3, .seq = seq, .now = {seq * 10}, .payload = payload, .len = len});
 }
 static mcpg_eventlog_t *open_log(void) {
     mcpg_eventlog_t *log = NULL;
@@ -216,8 +224,12 @@ static void test_crc(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_append_and_read), cmocka_unit_test(test_rotation),
-                                       cmocka_unit_test(test_too_long), cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_sudden_death), cmocka_unit_test(test_bad_open), cmocka_unit_test(test_crc)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_append_and_read),
+                                       cmocka_unit_test(test_rotation),
+                                       cmocka_unit_test(test_too_long),
+                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_sudden_death),
+                                       cmocka_unit_test(test_bad_open),
+                                       cmocka_unit_test(test_crc)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
-/* test_common_executor.c: order, bounds, timer, stop of the serialized executor. Every wait is a condition with a 20 s limit; nothing
- * is synchronised by sleeping.
+/* test_common_executor.c: order, bounds, timer, stop of the serialized executor. Every wait is a condition with a 20 s
+ * limit; nothing is synchronised by sleeping.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,8 @@ static struct timespec limit(void) {
 static void wait_until(probe_t *p, const uint64_t *value, uint64_t at_least) {
     struct timespec until = limit();
     pthread_mutex_lock(&p->lock);
-    while (*value < at_least && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0) {}
+    while (*value < at_least && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0) {
+    }
     bool reached = *value >= at_least;
     pthread_mutex_unlock(&p->lock);
     assert_true(reached);
@@ -54,7 +55,8 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
     probe_t *p = user;
     if (item->kind == ARM) mcpg__executor_arm(p->executor, (mcpg_time_t){item->a});
     if (item->kind == FROM_HANDLER) {
-        mcpg_exec_item_t next = {.kind = COUNT, .a = 0, .b = item->b};
+        uint8_t byte = (uint8_t)item->b;
+        mcpg_exec_item_t next = {.kind = COUNT, .a = 0, .b = item->b, .bytes = &byte, .len = 1};
         if (mcpg__executor_post(p->executor, &next) != MCPG_OK) p->posted_after_stop_refused = true;
     }
     pthread_mutex_lock(&p->lock);
@@ -83,8 +85,12 @@ static void on_timer(void *user, mcpg_time_t now) {
 }
 static void start(probe_t *p, uint32_t queue, size_t slab) {
     probe_init(p);
-    mcpg_executor_config_t config = {.thread_name = "test-executor-long", .queue_cap = queue, .slab_cap = slab, .user = p,
-                                     .item = on_item, .timer = on_timer};
+    mcpg_executor_config_t config = {.thread_name = "test-executor-long",
+                                     .queue_cap = queue,
+                                     .slab_cap = slab,
+                                     .user = p,
+                                     .item = on_item,
+                                     .timer = on_timer};
     assert_int_equal(mcpg__executor_start(&config, &p->executor), MCPG_OK);
 }
 static void close_gate(probe_t *p) {
@@ -92,7 +98,8 @@ static void close_gate(probe_t *p) {
     p->gate_closed = true;
     assert_int_equal(mcpg__executor_post(p->executor, &(mcpg_exec_item_t){.kind = GATE}), MCPG_OK);
     pthread_mutex_lock(&p->lock);
-    while (!p->gate_reached && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0) {}
+    while (!p->gate_reached && pthread_cond_timedwait(&p->changed, &p->lock, &until) == 0) {
+    }
     bool reached = p->gate_reached;
     pthread_mutex_unlock(&p->lock);
     assert_true(reached);
@@ -104,7 +111,11 @@ static void open_gate(probe_t *p) {
     pthread_mutex_unlock(&p->lock);
 }
 
-typedef struct { probe_t *probe; uint64_t id; uint32_t posts; } poster_t;
+typedef struct {
+    probe_t *probe;
+    uint64_t id;
+    uint32_t posts;
+} poster_t;
 static void *poster(void *arg) {
     poster_t *me = arg;
     uint8_t bytes[64];
@@ -113,7 +124,8 @@ static void *poster(void *arg) {
         for (size_t i = 0; i < len; i++) bytes[i] = (uint8_t)(n + i);
         mcpg_exec_item_t item = {.kind = COUNT, .a = me->id, .b = n, .bytes = bytes, .len = len};
         mcpg_status_t status;
-        while ((status = mcpg__executor_post(me->probe->executor, &item)) == MCPG_BUSY) nanosleep(&(struct timespec){0, 100000}, NULL);
+        while ((status = mcpg__executor_post(me->probe->executor, &item)) == MCPG_BUSY)
+            nanosleep(&(struct timespec){0, 100000}, NULL);
         if (status != MCPG_OK) return (void *)1;
     }
     return NULL;
@@ -142,6 +154,15 @@ static void test_many_posters(void **state) {
     probe_free(&p);
 }
 
+/* A payload's place is free only after its handler returned, which is later than what the handler told. */
+static mcpg_status_t post_when_free(mcpg_executor_t *executor, const mcpg_exec_item_t *item) {
+    mcpg_time_t end = {mcpg__now().us + 5000000};
+    mcpg_status_t status;
+    while ((status = mcpg__executor_post(executor, item)) == MCPG_BUSY && mcpg__now().us < end.us)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    return status;
+}
+
 static void test_bounds(void **state) {
     (void)state;
     static const uint8_t payload[2048];
@@ -163,7 +184,7 @@ static void test_bounds(void **state) {
     open_gate(&p);
     wait_until(&p, &p.seen, 11);
     big.len = 1000;
-    assert_int_equal(mcpg__executor_post(p.executor, &big), MCPG_OK); /* free again, though the ring had to wrap */
+    assert_int_equal(post_when_free(p.executor, &big), MCPG_OK); /* free again, though the ring had to wrap */
     mcpg__executor_stop(p.executor);
     assert_int_equal(p.seen, 12);
     assert_true(p.in_order);
@@ -181,7 +202,8 @@ static void test_timer(void **state) {
     assert_true(p.timer_at.us >= begin.us + 30000);
     pthread_mutex_unlock(&p.lock);
     /* Re-armed by a later item: only the last time counts; a time in the past fires at once; MAX disarms. */
-    assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = begin.us + 3600000000u}), MCPG_OK);
+    assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = begin.us + 3600000000u}),
+                     MCPG_OK);
     assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = 1}), MCPG_OK);
     wait_until(&p, &p.timers, 2);
     assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = UINT64_MAX}), MCPG_OK);
@@ -196,7 +218,8 @@ static void test_stop_drains(void **state) {
     probe_t p;
     start(&p, 64, 0);
     close_gate(&p);
-    assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = mcpg__now().us + 3600000000u}), MCPG_OK);
+    assert_int_equal(
+        mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = ARM, .a = mcpg__now().us + 3600000000u}), MCPG_OK);
     for (uint64_t i = 0; i < 20; i++)
         assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = COUNT, .a = 2, .b = i}), MCPG_OK);
     open_gate(&p);
@@ -210,11 +233,25 @@ static void test_stop_drains(void **state) {
 static void test_post_from_handler(void **state) {
     (void)state;
     probe_t p;
-    start(&p, 4, 0);
+    start(&p, 4, 1024);
     assert_false(mcpg__executor_is_current(p.executor));
     assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = FROM_HANDLER}), MCPG_OK);
     wait_until(&p, &p.seen, 2);
+    /* An item without a payload that waits behind one with a payload frees nothing of what is posted while it runs. */
+    close_gate(&p);
+    static const uint8_t payload[600];
+    mcpg_exec_item_t big = {.kind = FROM_HANDLER + 1, .bytes = payload, .len = sizeof payload};
+    assert_int_equal(mcpg__executor_post(p.executor, &big), MCPG_OK);
+    assert_int_equal(mcpg__executor_post(p.executor, &(mcpg_exec_item_t){.kind = FROM_HANDLER, .b = 1}), MCPG_OK);
+    open_gate(&p);
+    wait_until(&p, &p.seen, 6);
+    p.gate_reached = false;
+    close_gate(&p);
+    assert_int_equal(post_when_free(p.executor, &big), MCPG_OK);
+    assert_int_equal(mcpg__executor_post(p.executor, &big), MCPG_BUSY); /* it would lie over the first */
+    open_gate(&p);
     mcpg__executor_stop(p.executor);
+    assert_int_equal(p.seen, 8);
     assert_false(p.posted_after_stop_refused);
     probe_free(&p);
     mcpg_executor_config_t config = {0};
@@ -222,7 +259,8 @@ static void test_post_from_handler(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many_posters), cmocka_unit_test(test_bounds), cmocka_unit_test(test_timer),
-                                       cmocka_unit_test(test_stop_drains), cmocka_unit_test(test_post_from_handler)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many_posters), cmocka_unit_test(test_bounds),
+                                       cmocka_unit_test(test_timer), cmocka_unit_test(test_stop_drains),
+                                       cmocka_unit_test(test_post_from_handler)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

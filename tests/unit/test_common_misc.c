@@ -1,5 +1,5 @@
-/* test_common_misc.c: names and sizes, byte buffers, timers, log lines, panic hooks, fork. Children that must die are forked here and
- * waited for; the parent never uses what it told the child.
+/* test_common_misc.c: names and sizes, byte buffers, timers, log lines, panic hooks, fork. Children that must die are
+ * forked here and waited for; the parent never uses what it told the child.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,9 +28,9 @@
 static void test_names(void **state) {
     (void)state;
     int count = 0;
-#define X(NAME, value, class_, text)                                    \
-    assert_string_equal(mcpg_status_name((mcpg_status_t)(value)), #NAME); \
-    assert_string_equal(mcpg_status_text((mcpg_status_t)(value)), text);  \
+#define X(NAME, value, class_, text)                                                                                   \
+    assert_string_equal(mcpg_status_name((mcpg_status_t)(value)), #NAME);                                              \
+    assert_string_equal(mcpg_status_text((mcpg_status_t)(value)), text);                                               \
     count++;
 #include "common/statuses.def"
 #undef X
@@ -124,7 +124,8 @@ static void test_timers(void **state) {
     assert_int_equal(mcpg__timers_resolve(&given, &out, error, sizeof error), MCPG_OK);
     assert_int_equal(out.heartbeat_us, 100000); /* what the caller gave wins */
     assert_int_equal(out.p2p_timeout_us, 7);
-    static const char *const bad[] = {"", "0", "abc", "-5", "12ms", " 5", "86400000001", "99999999999999999999999", "0x10"};
+    static const char *const bad[] = {"",    "0", "abc", "-5", "12ms", " 5", "86400000001", "99999999999999999999999",
+                                      "0x10"};
     out.heartbeat_us = 42;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         setenv("MOONCAKE_HEARTBEAT_US", bad[i], 1);
@@ -216,7 +217,9 @@ static void test_panic(void **state) {
     for (uint32_t i = 0; i < MCPG_PANIC_HOOKS_CAP; i++) mcpg__panic_hook_remove(hook, &lines);
 }
 
-static bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1 || errno != EBADF; }
+static bool is_open(int fd) {
+    return fcntl(fd, F_GETFD) != -1 || errno != EBADF;
+}
 static void test_fork(void **state) {
     (void)state;
     int fds[4];
@@ -232,7 +235,8 @@ static void test_fork(void **state) {
     assert_false(mcpg__forked());
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) _exit(mcpg__forked() && !is_open(fds[0]) && !is_open(fds[1]) && is_open(fds[2]) && is_open(fds[3]) ? 7 : 1);
+    if (child == 0)
+        _exit(mcpg__forked() && !is_open(fds[0]) && !is_open(fds[1]) && is_open(fds[2]) && is_open(fds[3]) ? 7 : 1);
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
@@ -244,8 +248,9 @@ static void test_fork(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),  cmocka_unit_test(test_bytes), cmocka_unit_test(test_rankset),
-                                       cmocka_unit_test(test_timers), cmocka_unit_test(test_log),   cmocka_unit_test(test_panic),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),   cmocka_unit_test(test_bytes),
+                                       cmocka_unit_test(test_rankset), cmocka_unit_test(test_timers),
+                                       cmocka_unit_test(test_log),     cmocka_unit_test(test_panic),
                                        cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_common_samples.h: random valid messages of every kind, and a flat dump of a message to compare two of them by. The dump names
- * every field by hand and must never share code with the codec, so that a field that the codec forgets shows.
+/* test_common_samples.h: random valid messages of every kind, and a flat dump of a message to compare two of them by.
+ * The dump names every field by hand and must never share code with the codec, so that a field that the codec forgets
+ * shows.
  */
 #ifndef MCPG_TESTS_UNIT_SAMPLES_H
 #define MCPG_TESTS_UNIT_SAMPLES_H
@@ -22,8 +23,12 @@ static inline uint64_t sample_u64(sample_t *s) {
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return (z ^ (z >> 31)) >> (z & 63u); /* any magnitude */
 }
-static inline uint32_t sample_below(sample_t *s, uint32_t n) { return (uint32_t)(sample_u64(s) % n); }
-static inline bool sample_bool(sample_t *s) { return (sample_u64(s) & 1u) != 0; }
+static inline uint32_t sample_below(sample_t *s, uint32_t n) {
+    return (uint32_t)(sample_u64(s) % n);
+}
+static inline bool sample_bool(sample_t *s) {
+    return (sample_u64(s) & 1u) != 0;
+}
 static inline void *sample_take(sample_t *s, size_t size) {
     void *p = mcpg__arena_take(&s->arena, size);
     if (p == NULL) abort();
@@ -42,8 +47,12 @@ static inline mcpg_incarnation_t sample_inc(sample_t *s) {
 static inline mcpg_view_id_t sample_view_id(sample_t *s) {
     return (mcpg_view_id_t){.term = 1 + sample_u64(s) / 2, .epoch = sample_u64(s) / 2};
 }
-static inline mcpg_gid_t sample_gid(sample_t *s) { return (mcpg_gid_t){.v = 1 + sample_below(s, UINT32_MAX - 1)}; }
-static inline mcpg_rank_t sample_rank(sample_t *s) { return (mcpg_rank_t){.v = sample_below(s, MCPG_MAX_RANKS)}; }
+static inline mcpg_gid_t sample_gid(sample_t *s) {
+    return (mcpg_gid_t){.v = 1 + sample_below(s, UINT32_MAX - 1)};
+}
+static inline mcpg_rank_t sample_rank(sample_t *s) {
+    return (mcpg_rank_t){.v = sample_below(s, MCPG_MAX_RANKS)};
+}
 static inline mcpg_rankset_t sample_set(sample_t *s) {
     mcpg_rankset_t set = {{0}};
     for (uint32_t i = 0; i < s->size; i++) mcpg__rankset_add(&set, sample_below(s, MCPG_MAX_RANKS));
@@ -66,7 +75,9 @@ static inline mcpg_view_body_t sample_view(sample_t *s) {
     view.active = sample_members(s, &view.active_count);
     return view;
 }
-static inline int32_t sample_status(sample_t *s) { return -(int32_t)sample_below(s, 36); }
+static inline int32_t sample_status(sample_t *s) {
+    return -(int32_t)sample_below(s, 36);
+}
 
 static inline void sample_attach(sample_t *s, mcpg_up_attach_t *m) {
     m->version = (uint32_t)sample_u64(s);
@@ -88,9 +99,14 @@ static inline void sample_attach(sample_t *s, mcpg_up_attach_t *m) {
     m->reports = reports;
 }
 static inline void sample_register(sample_t *s, mcpg_up_register_t *m) {
-    *m = (mcpg_up_register_t){.call_id = sample_u64(s), .key = sample_bytes(s, MCPG_KEY_CAP), .label = sample_bytes(s, MCPG_KEY_CAP),
-                              .device_kind = sample_bytes(s, MCPG_KEY_CAP), .order_count = s->size, .is_extension = sample_bool(s),
-                              .manual = sample_bool(s), .no_auto_sync = sample_bool(s)};
+    *m = (mcpg_up_register_t){.call_id = sample_u64(s),
+                              .key = sample_bytes(s, MCPG_KEY_CAP),
+                              .label = sample_bytes(s, MCPG_KEY_CAP),
+                              .device_kind = sample_bytes(s, MCPG_KEY_CAP),
+                              .order_count = s->size,
+                              .is_extension = sample_bool(s),
+                              .manual = sample_bool(s),
+                              .no_auto_sync = sample_bool(s)};
     uint32_t turn = sample_below(s, MCPG_MAX_RANKS);
     uint32_t *order = sample_take(s, s->size * sizeof *order);
     for (uint32_t i = 0; i < s->size; i++) order[i] = (i * 7u + turn) % MCPG_MAX_RANKS;
@@ -102,20 +118,39 @@ static inline mcpg_up_msg_t sample_up(sample_t *s, mcpg_up_kind_t kind) {
     memset(&m, 0, sizeof m);
     m.kind = kind;
     switch (kind) {
-    case MCPG_UP_ATTACH: sample_attach(s, &m.u.attach); break;
-    case MCPG_UP_HEARTBEAT: m.u.heartbeat = (mcpg_up_heartbeat_t){sample_u64(s), sample_u64(s)}; break;
-    case MCPG_UP_LINK: m.u.link = (mcpg_up_link_t){sample_rank(s), sample_inc(s), (uint8_t)sample_below(s, 2), sample_u64(s)}; break;
-    case MCPG_UP_DEATH: m.u.death = (mcpg_up_death_t){sample_rank(s), sample_inc(s), (uint8_t)sample_below(s, 3)}; break;
-    case MCPG_UP_REGISTER: sample_register(s, &m.u.register_group); break;
-    case MCPG_UP_JOIN: m.u.join = (mcpg_up_join_t){sample_u64(s), sample_gid(s)}; break;
+    case MCPG_UP_ATTACH:
+        sample_attach(s, &m.u.attach);
+        break;
+    case MCPG_UP_HEARTBEAT:
+        m.u.heartbeat = (mcpg_up_heartbeat_t){sample_u64(s), sample_u64(s)};
+        break;
+    case MCPG_UP_LINK:
+        m.u.link = (mcpg_up_link_t){sample_rank(s), sample_inc(s), (uint8_t)sample_below(s, 2), sample_u64(s)};
+        break;
+    case MCPG_UP_DEATH:
+        m.u.death = (mcpg_up_death_t){sample_rank(s), sample_inc(s), (uint8_t)sample_below(s, 3)};
+        break;
+    case MCPG_UP_REGISTER:
+        sample_register(s, &m.u.register_group);
+        break;
+    case MCPG_UP_JOIN:
+        m.u.join = (mcpg_up_join_t){sample_u64(s), sample_gid(s)};
+        break;
     case MCPG_UP_PROPOSE:
-        m.u.propose = (mcpg_up_propose_t){.call_id = sample_u64(s), .gid = sample_gid(s), .activate = sample_set(s),
-                                          .deactivate = sample_set(s), .expected_epoch = sample_bool(s) ? MCPG_ANY_EPOCH : sample_u64(s),
+        m.u.propose = (mcpg_up_propose_t){.call_id = sample_u64(s),
+                                          .gid = sample_gid(s),
+                                          .activate = sample_set(s),
+                                          .deactivate = sample_set(s),
+                                          .expected_epoch = sample_bool(s) ? MCPG_ANY_EPOCH : sample_u64(s),
                                           .wait_us = sample_u64(s)};
         m.u.propose.stamps = sample_members(s, &m.u.propose.stamp_count);
         break;
-    case MCPG_UP_ACK: m.u.ack = (mcpg_up_ack_t){sample_gid(s), sample_view_id(s), sample_u64(s)}; break;
-    case MCPG_UP_COMMIT_ACK: m.u.commit_ack = (mcpg_up_commit_ack_t){sample_gid(s), sample_view_id(s)}; break;
+    case MCPG_UP_ACK:
+        m.u.ack = (mcpg_up_ack_t){sample_gid(s), sample_view_id(s), sample_u64(s)};
+        break;
+    case MCPG_UP_COMMIT_ACK:
+        m.u.commit_ack = (mcpg_up_commit_ack_t){sample_gid(s), sample_view_id(s)};
+        break;
     case MCPG_UP_OP_FAILED:
         m.u.op_failed = (mcpg_up_op_failed_t){.gid = sample_gid(s), .report_id = sample_u64(s), .seq = MCPG_NO_SEQ};
         m.u.op_failed.failed = sample_members(s, &m.u.op_failed.failed_count);
@@ -123,9 +158,12 @@ static inline mcpg_up_msg_t sample_up(sample_t *s, mcpg_up_kind_t kind) {
     case MCPG_UP_SYNC_ENTER:
         m.u.sync_enter = (mcpg_up_sync_enter_t){sample_u64(s), sample_gid(s), sample_set(s), sample_u64(s)};
         break;
-    case MCPG_UP_LEAVE_GROUP: m.u.leave_group.gid = sample_gid(s); break;
+    case MCPG_UP_LEAVE_GROUP:
+        m.u.leave_group.gid = sample_gid(s);
+        break;
     case MCPG_UP_DETACH:
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
     return m;
 }
@@ -147,8 +185,13 @@ static inline void sample_rank_states(sample_t *s, mcpg_down_rank_states_t *m) {
 static inline void sample_commit(sample_t *s, mcpg_down_commit_t *m) {
     mcpg_leave_t *leaves = sample_take(s, s->size * sizeof *leaves);
     for (uint32_t i = 0; i < s->size; i++) leaves[i] = (mcpg_leave_t){{MCPG_MAX_RANKS - 1 - i}, sample_u64(s)};
-    *m = (mcpg_down_commit_t){.gid = sample_gid(s), .view = sample_view(s), .switch_seq = sample_u64(s), .leave_count = s->size,
-                              .leaves = leaves, .sync = sample_bool(s), .sync_failed = sample_set(s),
+    *m = (mcpg_down_commit_t){.gid = sample_gid(s),
+                              .view = sample_view(s),
+                              .switch_seq = sample_u64(s),
+                              .leave_count = s->size,
+                              .leaves = leaves,
+                              .sync = sample_bool(s),
+                              .sync_failed = sample_set(s),
                               .sync_first_failed_seq = sample_bool(s) ? MCPG_NO_SEQ : sample_u64(s)};
 }
 static inline mcpg_down_msg_t sample_down(sample_t *s, mcpg_down_kind_t kind) {
@@ -157,17 +200,28 @@ static inline mcpg_down_msg_t sample_down(sample_t *s, mcpg_down_kind_t kind) {
     m.kind = kind;
     switch (kind) {
     case MCPG_DOWN_WELCOME:
-        m.u.welcome = (mcpg_down_welcome_t){1 + sample_u64(s) / 2, sample_u64(s), sample_inc(s), sample_bool(s),
-                                            1 + sample_u64(s) / 2, 1 + sample_u64(s) / 2};
+        m.u.welcome = (mcpg_down_welcome_t){1 + sample_u64(s) / 2, sample_u64(s),         sample_inc(s),
+                                            sample_bool(s),        1 + sample_u64(s) / 2, 1 + sample_u64(s) / 2};
         break;
-    case MCPG_DOWN_REFUSED: m.u.refused = (mcpg_down_refused_t){-1 + sample_status(s) / 2, sample_bytes(s, MCPG_TEXT_CAP - 1)}; break;
-    case MCPG_DOWN_HEARTBEAT_REPLY: m.u.heartbeat_reply = (mcpg_down_heartbeat_reply_t){sample_u64(s), sample_u64(s)}; break;
-    case MCPG_DOWN_RANK_STATES: sample_rank_states(s, &m.u.rank_states); break;
+    case MCPG_DOWN_REFUSED:
+        m.u.refused = (mcpg_down_refused_t){-1 + sample_status(s) / 2, sample_bytes(s, MCPG_TEXT_CAP - 1)};
+        break;
+    case MCPG_DOWN_HEARTBEAT_REPLY:
+        m.u.heartbeat_reply = (mcpg_down_heartbeat_reply_t){sample_u64(s), sample_u64(s)};
+        break;
+    case MCPG_DOWN_RANK_STATES:
+        sample_rank_states(s, &m.u.rank_states);
+        break;
     case MCPG_DOWN_REGISTERED:
-        m.u.registered = (mcpg_down_registered_t){.call_id = sample_u64(s), .status = sample_status(s),
-                                                  .text = sample_bytes(s, MCPG_TEXT_CAP - 1), .gid = sample_gid(s),
-                                                  .slot = {s->size - 1}, .capacity = s->size, .isolated = sample_bool(s),
-                                                  .manual = sample_bool(s), .no_auto_sync = sample_bool(s)};
+        m.u.registered = (mcpg_down_registered_t){.call_id = sample_u64(s),
+                                                  .status = sample_status(s),
+                                                  .text = sample_bytes(s, MCPG_TEXT_CAP - 1),
+                                                  .gid = sample_gid(s),
+                                                  .slot = {s->size - 1},
+                                                  .capacity = s->size,
+                                                  .isolated = sample_bool(s),
+                                                  .manual = sample_bool(s),
+                                                  .no_auto_sync = sample_bool(s)};
         break;
     case MCPG_DOWN_MEMBERS: {
         mcpg_group_member_t *members = sample_take(s, s->size * sizeof *members);
@@ -178,24 +232,45 @@ static inline mcpg_down_msg_t sample_down(sample_t *s, mcpg_down_kind_t kind) {
         m.u.members = (mcpg_down_members_t){.gid = sample_gid(s), .count = s->size, .members = members};
         break;
     }
-    case MCPG_DOWN_PREPARE: m.u.prepare = (mcpg_down_prepare_t){sample_gid(s), sample_view(s)}; break;
-    case MCPG_DOWN_COMMIT: sample_commit(s, &m.u.commit); break;
-    case MCPG_DOWN_ABORT: m.u.abort = (mcpg_down_abort_t){sample_gid(s), sample_view_id(s)}; break;
-    case MCPG_DOWN_REPLY:
-        m.u.reply = (mcpg_down_reply_t){.call_id = sample_u64(s), .status = sample_status(s), .dropped_any = sample_bool(s),
-                                        .dropped = sample_set(s), .epoch = sample_u64(s), .text = sample_bytes(s, MCPG_TEXT_CAP - 1)};
+    case MCPG_DOWN_PREPARE:
+        m.u.prepare = (mcpg_down_prepare_t){sample_gid(s), sample_view(s)};
         break;
-    case MCPG_DOWN_RECONCILED: m.u.reconciled = (mcpg_down_reconciled_t){sample_gid(s), sample_u64(s), sample_set(s)}; break;
-    case MCPG_DOWN_SYNCING: m.u.syncing.gid = sample_gid(s); break;
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN_COMMIT:
+        sample_commit(s, &m.u.commit);
+        break;
+    case MCPG_DOWN_ABORT:
+        m.u.abort = (mcpg_down_abort_t){sample_gid(s), sample_view_id(s)};
+        break;
+    case MCPG_DOWN_REPLY:
+        m.u.reply = (mcpg_down_reply_t){.call_id = sample_u64(s),
+                                        .status = sample_status(s),
+                                        .dropped_any = sample_bool(s),
+                                        .dropped = sample_set(s),
+                                        .epoch = sample_u64(s),
+                                        .text = sample_bytes(s, MCPG_TEXT_CAP - 1)};
+        break;
+    case MCPG_DOWN_RECONCILED:
+        m.u.reconciled = (mcpg_down_reconciled_t){sample_gid(s), sample_u64(s), sample_set(s)};
+        break;
+    case MCPG_DOWN_SYNCING:
+        m.u.syncing.gid = sample_gid(s);
+        break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
     return m;
 }
 
 /* ---- dumps ---- */
-static inline void dump_inc(mcpg_put_t *d, mcpg_incarnation_t i) { mcpg__put_u64(d, i.term), mcpg__put_u64(d, i.counter); }
-static inline void dump_view_id(mcpg_put_t *d, mcpg_view_id_t v) { mcpg__put_u64(d, v.term), mcpg__put_u64(d, v.epoch); }
-static inline void dump_bytes(mcpg_put_t *d, mcpg_bytes_t b) { mcpg__put_bytes(d, b.ptr, b.len); }
+static inline void dump_inc(mcpg_put_t *d, mcpg_incarnation_t i) {
+    mcpg__put_u64(d, i.term), mcpg__put_u64(d, i.counter);
+}
+static inline void dump_view_id(mcpg_put_t *d, mcpg_view_id_t v) {
+    mcpg__put_u64(d, v.term), mcpg__put_u64(d, v.epoch);
+}
+static inline void dump_bytes(mcpg_put_t *d, mcpg_bytes_t b) {
+    mcpg__put_bytes(d, b.ptr, b.len);
+}
 static inline void dump_set(mcpg_put_t *d, const mcpg_rankset_t *s) {
     for (uint32_t i = 0; i < MCPG_RANKSET_WORDS; i++) mcpg__put_u64(d, s->w[i]);
 }
@@ -231,7 +306,9 @@ static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
             dump_view_id(d, a->reports[i].acked);
         }
         break;
-    case MCPG_UP_HEARTBEAT: DUMP(d, m->u.heartbeat.digest, m->u.heartbeat.sent_us); break;
+    case MCPG_UP_HEARTBEAT:
+        DUMP(d, m->u.heartbeat.digest, m->u.heartbeat.sent_us);
+        break;
     case MCPG_UP_LINK:
         DUMP(d, m->u.link.peer.v, m->u.link.state, m->u.link.check_id);
         dump_inc(d, m->u.link.peer_inc);
@@ -245,7 +322,9 @@ static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
         dump_bytes(d, r->key), dump_bytes(d, r->label), dump_bytes(d, r->device_kind);
         for (uint32_t i = 0; i < r->order_count; i++) DUMP(d, r->order[i]);
         break;
-    case MCPG_UP_JOIN: DUMP(d, m->u.join.call_id, m->u.join.gid.v); break;
+    case MCPG_UP_JOIN:
+        DUMP(d, m->u.join.call_id, m->u.join.gid.v);
+        break;
     case MCPG_UP_PROPOSE:
         DUMP(d, p->call_id, p->gid.v, p->expected_epoch, p->wait_us);
         dump_set(d, &p->activate), dump_set(d, &p->deactivate);
@@ -267,9 +346,12 @@ static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
         DUMP(d, m->u.sync_enter.call_id, m->u.sync_enter.gid.v, m->u.sync_enter.first_failed_seq);
         dump_set(d, &m->u.sync_enter.failed);
         break;
-    case MCPG_UP_LEAVE_GROUP: DUMP(d, m->u.leave_group.gid.v); break;
+    case MCPG_UP_LEAVE_GROUP:
+        DUMP(d, m->u.leave_group.gid.v);
+        break;
     case MCPG_UP_DETACH:
-    case MCPG_UP__COUNT: break;
+    case MCPG_UP__COUNT:
+        break;
     }
 }
 
@@ -288,7 +370,9 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
         DUMP(d, (uint64_t)m->u.refused.status);
         dump_bytes(d, m->u.refused.text);
         break;
-    case MCPG_DOWN_HEARTBEAT_REPLY: DUMP(d, m->u.heartbeat_reply.digest, m->u.heartbeat_reply.sent_us); break;
+    case MCPG_DOWN_HEARTBEAT_REPLY:
+        DUMP(d, m->u.heartbeat_reply.digest, m->u.heartbeat_reply.sent_us);
+        break;
     case MCPG_DOWN_RANK_STATES:
         DUMP(d, s->full, s->check_id, s->count);
         for (uint32_t i = 0; i < s->count; i++) {
@@ -299,7 +383,8 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
         }
         break;
     case MCPG_DOWN_REGISTERED:
-        DUMP(d, g->call_id, (uint64_t)g->status, g->gid.v, g->slot.v, g->capacity, g->isolated, g->manual, g->no_auto_sync);
+        DUMP(d, g->call_id, (uint64_t)g->status, g->gid.v, g->slot.v, g->capacity, g->isolated, g->manual,
+             g->no_auto_sync);
         dump_bytes(d, g->text);
         break;
     case MCPG_DOWN_MEMBERS:
@@ -333,8 +418,11 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
         DUMP(d, m->u.reconciled.gid.v, m->u.reconciled.report_id);
         dump_set(d, &m->u.reconciled.cleared);
         break;
-    case MCPG_DOWN_SYNCING: DUMP(d, m->u.syncing.gid.v); break;
-    case MCPG_DOWN__COUNT: break;
+    case MCPG_DOWN_SYNCING:
+        DUMP(d, m->u.syncing.gid.v);
+        break;
+    case MCPG_DOWN__COUNT:
+        break;
     }
 }
 
