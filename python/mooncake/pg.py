@@ -64,7 +64,14 @@ class MooncakeBackendOptions:
     active mask (one 0 or 1 per rank); its content is overwritten.
     """
 
-    __slots__ = ("active_ranks", "is_extension", "max_group_size", "auto_deactivate_on_failure", "auto_sync_on_failure", "group_key")
+    __slots__ = (
+        "active_ranks",
+        "is_extension",
+        "max_group_size",
+        "auto_deactivate_on_failure",
+        "auto_sync_on_failure",
+        "group_key",
+    )
 
     active_ranks: Optional[torch.Tensor]
     is_extension: bool
@@ -84,7 +91,9 @@ class MooncakeBackendOptions:
         }
         names = _POSITIONAL["tensor" if args and isinstance(args[0], torch.Tensor) else "size"]
         if len(args) > len(names):
-            raise TypeError(f"MooncakeBackendOptions takes at most {len(names)} positional arguments ({', '.join(names)}), got {len(args)}")
+            raise TypeError(
+                f"MooncakeBackendOptions takes at most {len(names)} positional arguments ({', '.join(names)}), got {len(args)}"
+            )
         given = dict(zip(names, args))
         for name, value in kwargs.items():
             if name not in values:
@@ -118,9 +127,13 @@ class MooncakeBackendOptions:
         if not isinstance(mask, torch.Tensor):
             raise TypeError(f"active_ranks must be a tensor, got {type(mask).__name__}")
         if mask.dtype != torch.int32 or not mask.is_contiguous():
-            raise ValueError(f"active_ranks must be a contiguous int32 tensor, got dtype {mask.dtype}: use torch.zeros(n, dtype=torch.int32)")
+            raise ValueError(
+                f"active_ranks must be a contiguous int32 tensor, got dtype {mask.dtype}: use torch.zeros(n, dtype=torch.int32)"
+            )
         if mask.numel() < max(size, 1):
-            raise ValueError(f"active_ranks has {mask.numel()} elements, but max_group_size is {size}: it needs one per rank")
+            raise ValueError(
+                f"active_ranks has {mask.numel()} elements, but max_group_size is {size}: it needs one per rank"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"MooncakeBackendOptions is immutable: make a new one with {name}={value!r}")
@@ -155,7 +168,9 @@ def _default_options() -> MooncakeBackendOptions:
 # ---- Creation -----------------------------------------------------------------------------------------------------------------------
 
 
-def createMooncakeCpuBackend(dist_backend_opts: Any, backend_options: Optional[MooncakeBackendOptions] = None) -> dist.ProcessGroup:
+def createMooncakeCpuBackend(
+    dist_backend_opts: Any, backend_options: Optional[MooncakeBackendOptions] = None
+) -> dist.ProcessGroup:
     """The creator behind "mooncake-cpu". Returns when the group is Ready, or for is_extension when it is attached and isolated."""
     if backend_options is None:
         backend_options = _default_options()
@@ -163,22 +178,36 @@ def createMooncakeCpuBackend(dist_backend_opts: Any, backend_options: Optional[M
         raise TypeError(f"pg_options must be mooncake.pg.MooncakeBackendOptions, got {type(backend_options).__name__}")
     size = dist_backend_opts.group_size
     if not 0 <= dist_backend_opts.group_rank < size:
-        raise _error("INVALID_ARGUMENT", f"rank {dist_backend_opts.group_rank} is not within the group of {size}: use 0 to {size - 1}")
+        raise _error(
+            "INVALID_ARGUMENT",
+            f"rank {dist_backend_opts.group_rank} is not within the group of {size}: use 0 to {size - 1}",
+        )
     ranks = list(dist_backend_opts.global_ranks_in_group)
     if len(set(ranks)) != len(ranks):
         raise _error("INVALID_ARGUMENT", f"the group's rank list {ranks} names a rank twice: give each rank once")
     capacity = size if backend_options.max_group_size == -1 else backend_options.max_group_size
     if not size <= capacity <= MAX_RANKS:
-        raise _error("INVALID_ARGUMENT", f"max_group_size {capacity} does not fit a group of {size}: use {size} to {MAX_RANKS}")
+        raise _error(
+            "INVALID_ARGUMENT", f"max_group_size {capacity} does not fit a group of {size}: use {size} to {MAX_RANKS}"
+        )
     if backend_options.is_extension and os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        raise _error("INVALID_STATE", "TORCH_DIST_INIT_BARRIER=1 would block a joiner for ever: unset it where is_extension=True is used")
+        raise _error(
+            "INVALID_STATE",
+            "TORCH_DIST_INIT_BARRIER=1 would block a joiner for ever: unset it where is_extension=True is used",
+        )
     mask = backend_options.active_ranks
     if mask is None:
         mask = torch.zeros(capacity, dtype=torch.int32)
     if mask.device.type != "cpu":
-        raise _error("NOT_SUPPORTED", f'active_ranks is on {mask.device}, but "mooncake-cpu" needs a CPU tensor: create it with device="cpu"')
+        raise _error(
+            "NOT_SUPPORTED",
+            f'active_ranks is on {mask.device}, but "mooncake-cpu" needs a CPU tensor: create it with device="cpu"',
+        )
     if mask.numel() < capacity:
-        raise _error("INVALID_ARGUMENT", f"active_ranks has {mask.numel()} elements for a group of up to {capacity}: it needs one per rank")
+        raise _error(
+            "INVALID_ARGUMENT",
+            f"active_ranks has {mask.numel()} elements for a group of up to {capacity}: it needs one per rank",
+        )
     options = _C.Options("mooncake", dist_backend_opts.timeout.total_seconds())
     options.is_extension = backend_options.is_extension
     options.auto_deactivate_on_failure = backend_options.auto_deactivate_on_failure
@@ -189,11 +218,16 @@ def createMooncakeCpuBackend(dist_backend_opts: Any, backend_options: Optional[M
     return _C.create(dist_backend_opts, options)
 
 
-def createMooncakeBackend(dist_backend_opts: Any, backend_options: Optional[MooncakeBackendOptions] = None) -> dist.ProcessGroup:
+def createMooncakeBackend(
+    dist_backend_opts: Any, backend_options: Optional[MooncakeBackendOptions] = None
+) -> dist.ProcessGroup:
     """The creator behind "mooncake" (CUDA tensors)."""
-    found = "this torch has no CUDA" if not torch.cuda.is_available() else "this build of mooncake has no CUDA data plane"
+    found = (
+        "this torch has no CUDA" if not torch.cuda.is_available() else "this build of mooncake has no CUDA data plane"
+    )
     raise _error(
-        "NOT_SUPPORTED", f'backend "mooncake" serves CUDA tensors, and {found}: use backend "mooncake-cpu" with CPU tensors instead'
+        "NOT_SUPPORTED",
+        f'backend "mooncake" serves CUDA tensors, and {found}: use backend "mooncake-cpu" with CPU tensors instead',
     )
 
 
@@ -304,7 +338,16 @@ class View(NamedTuple):
 
 
 # Answers that mean the call itself was wrong or the process cannot go on: these raise, everything else is a Rejected response.
-_MISUSE = {"INVALID_ARGUMENT", "INVALID_STATE", "NOT_SUPPORTED", "FORKED", "NO_MEMORY", "SYSTEM", "SHUTTING_DOWN", "INTERNAL"}
+_MISUSE = {
+    "INVALID_ARGUMENT",
+    "INVALID_STATE",
+    "NOT_SUPPORTED",
+    "FORKED",
+    "NO_MEMORY",
+    "SYSTEM",
+    "SHUTTING_DOWN",
+    "INTERNAL",
+}
 
 
 def _group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
@@ -346,7 +389,11 @@ def update_ranks(
     expected_epoch: apply only at this epoch. wait_us: how long to wait for ranks to be healthy and in join_group.
     """
     answered, result, code, epoch, dropped, text = _C.update_ranks(
-        _group(group), _ranks("activate", activate), _ranks("deactivate", deactivate), expected_epoch, _whole("wait_us", wait_us)
+        _group(group),
+        _ranks("activate", activate),
+        _ranks("deactivate", deactivate),
+        expected_epoch,
+        _whole("wait_us", wait_us),
     )
     status = ProposalStatus(result)
     if not answered and code in _MISUSE:
@@ -373,7 +420,11 @@ def join_group(group: Optional[dist.ProcessGroup] = None, timeout_us: int = 300_
 
 def extend_group_size_to(group: dist.ProcessGroup, size: int) -> None:
     """Deprecated, no effect: a group's capacity is max_group_size of its options."""
-    warnings.warn("extend_group_size_to has no effect: set max_group_size in MooncakeBackendOptions", DeprecationWarning, stacklevel=2)
+    warnings.warn(
+        "extend_group_size_to has no effect: set max_group_size in MooncakeBackendOptions",
+        DeprecationWarning,
+        stacklevel=2,
+    )
 
 
 def get_current_epoch(group: Optional[dist.ProcessGroup] = None) -> int:
@@ -394,9 +445,13 @@ def safe_point(group: Optional[dist.ProcessGroup] = None) -> View:
     return _view(*_C.safe_point(_group(group)))
 
 
-def sync_after_failure(group: Optional[dist.ProcessGroup] = None, timeout_us: int = 300_000_000) -> SyncAfterFailureResponse:
+def sync_after_failure(
+    group: Optional[dist.ProcessGroup] = None, timeout_us: int = 300_000_000
+) -> SyncAfterFailureResponse:
     """Agreement after a failure: the same answer at every survivor. Call it on a group that holds every rank the step talks to."""
-    code, text, _term, epoch, failed, first, resume = _C.sync_after_failure(_group(group), _positive("timeout", timeout_us))
+    code, text, _term, epoch, failed, first, resume = _C.sync_after_failure(
+        _group(group), _positive("timeout", timeout_us)
+    )
     if code in _MISUSE:
         raise _error(code, text)
     statuses = {"OK": SyncAfterFailureStatus.Reconciled, "NO_PENDING": SyncAfterFailureStatus.NoPending}
@@ -529,11 +584,46 @@ def _at_exit() -> None:
 atexit.register(_at_exit)
 
 __all__ = [
-    "Coordinator", "DDPState", "Event", "EventKind", "MAX_RANKS", "MooncakeBackendOptions", "MooncakeError", "ProposalStatus",
-    "ProposeViewUpdateResponse", "RankState", "SyncAfterFailureResponse", "SyncAfterFailureStatus", "View", "ViewUpdateStatus",
-    "activate_ranks", "createMooncakeBackend", "createMooncakeCpuBackend", "ddp_hook", "deactivate_ranks", "events",
-    "extend_group_size_to", "get_active_ranks", "get_current_epoch", "get_failed_ranks_hint", "get_local_success",
-    "get_num_synced_ranks", "get_peer_state", "get_rank_states", "get_view", "join_group", "recover_ranks", "safe_point",
-    "set_collective_timeout_us", "set_device_filter", "set_fault_reconciliation_window_us", "set_host_ip", "set_p2p_timeout_us",
-    "set_transfer_engine", "start_coordinator", "status", "sync_after_failure", "update_ranks",
+    "Coordinator",
+    "DDPState",
+    "Event",
+    "EventKind",
+    "MAX_RANKS",
+    "MooncakeBackendOptions",
+    "MooncakeError",
+    "ProposalStatus",
+    "ProposeViewUpdateResponse",
+    "RankState",
+    "SyncAfterFailureResponse",
+    "SyncAfterFailureStatus",
+    "View",
+    "ViewUpdateStatus",
+    "activate_ranks",
+    "createMooncakeBackend",
+    "createMooncakeCpuBackend",
+    "ddp_hook",
+    "deactivate_ranks",
+    "events",
+    "extend_group_size_to",
+    "get_active_ranks",
+    "get_current_epoch",
+    "get_failed_ranks_hint",
+    "get_local_success",
+    "get_num_synced_ranks",
+    "get_peer_state",
+    "get_rank_states",
+    "get_view",
+    "join_group",
+    "recover_ranks",
+    "safe_point",
+    "set_collective_timeout_us",
+    "set_device_filter",
+    "set_fault_reconciliation_window_us",
+    "set_host_ip",
+    "set_p2p_timeout_us",
+    "set_transfer_engine",
+    "start_coordinator",
+    "status",
+    "sync_after_failure",
+    "update_ranks",
 ]

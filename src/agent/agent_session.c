@@ -133,6 +133,7 @@ uint64_t mcpg__agent_session_deadline(const mcpg_agent_t *agent) {
         if (agent->next_heartbeat_us < due) due = agent->next_heartbeat_us;
         return due;
     case MCPG_AGENT_NEW:
+        return 0; /* the first TIMER is what starts it */
     case MCPG_AGENT_FAILED:
     case MCPG_AGENT_STOPPED:
         return MCPG_AGENT_NEVER;

@@ -254,14 +254,14 @@ static void *watch_main(void *arg) {
     return NULL;
 }
 
-mcpg_status_t mcpg__watch_start(mcpg_context_t *context) {
+mcpg_status_t mcpg__follow_start(mcpg_context_t *context) {
     if (!context->bootstrap.from_record || context->bootstrap.hosted != NULL) return MCPG_OK;
     if (pthread_create(&context->watch.thread, NULL, watch_main, context) != 0) return MCPG_SYSTEM;
     context->watch.started = true;
     return MCPG_OK;
 }
 
-void mcpg__watch_lost(mcpg_context_t *context, bool lost) {
+void mcpg__follow_lost(mcpg_context_t *context, bool lost) {
     mcpg_watch_t *w = &context->watch;
     pthread_mutex_lock(&w->mu);
     w->lost = lost;
@@ -269,7 +269,7 @@ void mcpg__watch_lost(mcpg_context_t *context, bool lost) {
     pthread_mutex_unlock(&w->mu);
 }
 
-void mcpg__watch_stop(mcpg_context_t *context) {
+void mcpg__follow_stop(mcpg_context_t *context) {
     mcpg_watch_t *w = &context->watch;
     if (!w->started) return;
     pthread_mutex_lock(&w->mu);

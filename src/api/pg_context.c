@@ -44,8 +44,8 @@ static void on_attached(void *user, mcpg_incarnation_t inc) {
 
 static void on_notify(void *user, const mcpg_agent_notify_t *notify) {
     mcpg_context_t *context = user;
-    if (notify->kind == MCPG_EVENT_COORDINATOR_LOST) mcpg__watch_lost(context, true);
-    if (notify->kind == MCPG_EVENT_COORDINATOR_BACK) mcpg__watch_lost(context, false);
+    if (notify->kind == MCPG_EVENT_COORDINATOR_LOST) mcpg__follow_lost(context, true);
+    if (notify->kind == MCPG_EVENT_COORDINATOR_BACK) mcpg__follow_lost(context, false);
     mcpg__events_push(context, notify);
 }
 
@@ -183,7 +183,7 @@ static mcpg_status_t start(mcpg_context_t *context, const mcpg_config_t *config,
     }
     status = attach(context, config, host_id, error, error_cap);
     if (status != MCPG_OK) goto err_events;
-    status = mcpg__watch_start(context);
+    status = mcpg__follow_start(context);
     if (status != MCPG_OK) {
         (void)snprintf(error, error_cap, "a helper thread cannot be started");
         goto err_agent;
@@ -239,7 +239,7 @@ void mcpg_context_destroy(mcpg_context_t *context) {
         mcpg__group_leave(g, MCPG_DRAIN_US);
     }
     mcpg__works_settle(context);
-    mcpg__watch_stop(context);
+    mcpg__follow_stop(context);
     mcpg__dp_set_observer(context->dp, NULL);
     mcpg__agent_host_stop(context->agent);
     mcpg__dp_destroy(context->dp);

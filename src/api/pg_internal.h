@@ -118,10 +118,10 @@ MCPG_MUST_USE mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char 
                                             char *error, size_t error_cap);
 void mcpg__bootstrap_mark_closing(mcpg_context_t *context); /* before anything else of a destroy; helper thread */
 void mcpg__bootstrap_stop_hosted(mcpg_context_t *context);
-/* Starts following the record; mcpg__watch_lost tells it that contact was lost (true) or found (false). */
-MCPG_MUST_USE mcpg_status_t mcpg__watch_start(mcpg_context_t *context);
-void mcpg__watch_lost(mcpg_context_t *context, bool lost);
-void mcpg__watch_stop(mcpg_context_t *context);
+/* Starts following the record; mcpg__follow_lost tells it that contact was lost (true) or found (false). */
+MCPG_MUST_USE mcpg_status_t mcpg__follow_start(mcpg_context_t *context);
+void mcpg__follow_lost(mcpg_context_t *context, bool lost);
+void mcpg__follow_stop(mcpg_context_t *context);
 
 /* ---- pg_host.c ---- */
 uint64_t mcpg__host_id(void); /* equal: same kernel, network and process namespace */

@@ -1,7 +1,7 @@
 /* coord_attach.c: streams, sessions, incarnations, and the ways in which a process ends.
  *
- * It decides who a connection is and when a rank is OFFLINE, proved or not. It must never change membership: it tells the groups that an
- * incarnation has ended (I4: from then on nothing stamped with it counts).
+ * It decides who a connection is and when a rank is OFFLINE, proved or not. It must never change membership: it tells
+ * the groups that an incarnation has ended (I4: from then on nothing stamped with it counts).
  */
 #include "coordinator/coord_state.h"
 
@@ -72,7 +72,8 @@ static void refuse(mcpg_coord_effects_t *fx, uint64_t conn, mcpg_status_t status
     mcpg__fx_close(fx, conn);
 }
 
-static bool refused_in_general(const mcpg_coord_t *c, uint64_t conn, const mcpg_up_attach_t *m, mcpg_coord_effects_t *fx) {
+static bool refused_in_general(const mcpg_coord_t *c, uint64_t conn, const mcpg_up_attach_t *m,
+                               mcpg_coord_effects_t *fx) {
     mcpg_coord_text_t text = {.len = 0};
     if (m->version != MCPG_PROTOCOL_VERSION) {
         mcpg__coord_say(&text, "this process speaks protocol version ");
@@ -119,11 +120,14 @@ static bool refused_by_slot(const mcpg_coord_t *c, uint64_t conn, const mcpg_up_
         refuse(fx, conn, MCPG_RANK_IN_USE, &text);
         return true;
     }
-    /* The message of a process that the launcher has already seen end; should the pid be a new process's, trying again helps. */
-    if (r->exited && r->exited_pid == m->pid && c->now.us < mcpg__after((mcpg_time_t){r->exited_at_us}, c->config.timers.offline_us)) {
+    /* The message of a process that the launcher has already seen end; should the pid be a new process's, trying again
+     * helps. */
+    if (r->exited && r->exited_pid == m->pid &&
+        c->now.us < mcpg__after((mcpg_time_t){r->exited_at_us}, c->config.timers.offline_us)) {
         mcpg__coord_say(&text, "pid ");
         mcpg__coord_say_u64(&text, (uint64_t)m->pid);
-        mcpg__coord_say(&text, " of this rank was just reported as ended: trying again will help if it is a new process");
+        mcpg__coord_say(&text,
+                        " of this rank was just reported as ended: trying again will help if it is a new process");
         refuse(fx, conn, MCPG_RANK_IN_USE, &text);
         return true;
     }
@@ -237,7 +241,8 @@ void mcpg__coord_heartbeat(mcpg_coord_t *c, uint32_t rank, const mcpg_up_heartbe
     } else {
         r->seen_sum = ours;
     }
-    mcpg_down_heartbeat_reply_t *reply = &mcpg__fx_answer(fx, c->conns[rank], MCPG_DOWN_HEARTBEAT_REPLY)->u.heartbeat_reply;
+    mcpg_down_heartbeat_reply_t *reply =
+        &mcpg__fx_answer(fx, c->conns[rank], MCPG_DOWN_HEARTBEAT_REPLY)->u.heartbeat_reply;
     reply->digest = ours;
     reply->sent_us = m->sent_us;
 }
@@ -293,7 +298,8 @@ void mcpg__coord_silence(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
 
 uint64_t mcpg__coord_silence_deadline(const mcpg_coord_t *c) {
     uint64_t earliest = MCPG_COORD_NEVER;
-    for (uint32_t r = mcpg__rankset_next(&c->present, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(&c->present, r + 1))
+    for (uint32_t r = mcpg__rankset_next(&c->present, 0); r < MCPG_MAX_RANKS;
+         r = mcpg__rankset_next(&c->present, r + 1))
         if (silence_deadline(c, r) < earliest) earliest = silence_deadline(c, r);
     return earliest;
 }

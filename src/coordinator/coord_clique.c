@@ -1,9 +1,9 @@
 /* coord_clique.c: the best clique of a graph, exactly, within a budget of search nodes.
  *
- * Best: most active vertices, then most vertices, then vertex 0, then lexicographically lowest. It is solved as a weighted independent
- * set of the broken links (few in practice), one connected component of them at a time, by branch and bound: first the optimum, then the
- * lowest set that reaches it. When the budget is spent a component gets the deterministic greedy answer. It must never look at anything
- * but the graph that it is given.
+ * Best: most active vertices, then most vertices, then vertex 0, then lexicographically lowest. It is solved as a
+ * weighted independent set of the broken links (few in practice), one connected component of them at a time, by branch
+ * and bound: first the optimum, then the lowest set that reaches it. When the budget is spent a component gets the
+ * deterministic greedy answer. It must never look at anything but the graph that it is given.
  */
 #include "coordinator/coord_state.h"
 
@@ -22,7 +22,8 @@ static uint64_t weight(const mcpg_coord_graph_t *graph, uint32_t v) {
 
 static uint64_t weight_of(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *set) {
     uint64_t sum = 0;
-    for (uint32_t v = mcpg__rankset_next(set, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(set, v + 1)) sum += weight(graph, v);
+    for (uint32_t v = mcpg__rankset_next(set, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(set, v + 1))
+        sum += weight(graph, v);
     return sum;
 }
 
@@ -37,11 +38,12 @@ static void broken(const mcpg_coord_graph_t *graph, uint32_t v, const mcpg_ranks
 static uint32_t broken_count(const mcpg_coord_graph_t *graph, uint32_t v, const mcpg_rankset_t *in) {
     const uint64_t *row = graph->adjacency + (size_t)v * graph->words;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < graph->words; i++) count += (uint32_t)__builtin_popcountll(in->w[i] & ~row[i]);
+    for (uint32_t i = 0; i < graph->words; i++) count += mcpg__popcount64(in->w[i] & ~row[i]);
     return count - (mcpg__rankset_has(in, v) && !mcpg__bit_get(row, v) ? 1u : 0u);
 }
 
-/* Takes vertices that some best answer contains; returns their weight. *branch: the vertex with most broken links, or MAX_RANKS. */
+/* Takes vertices that some best answer contains; returns their weight. *branch: the vertex with most broken links, or
+ * MAX_RANKS. */
 static uint64_t reduce(const mcpg_coord_graph_t *graph, mcpg_rankset_t *rest, uint32_t *branch) {
     uint64_t taken = 0;
     bool changed;
@@ -83,7 +85,8 @@ static uint64_t upper_bound(const mcpg_coord_graph_t *graph, const mcpg_rankset_
     return sum;
 }
 
-/* Raises best to the heaviest answer within rest, on top of `have`. The recursion is at most a third of the vertices deep. */
+/* Raises best to the heaviest answer within rest, on top of `have`. The recursion is at most a third of the vertices
+ * deep. */
 static void search(search_t *s, mcpg_rankset_t rest, uint64_t have) {
     for (;;) { /* bounded: every turn takes one vertex out of rest and one node off the budget */
         if (s->nodes_left == 0) {

@@ -1,7 +1,8 @@
-/* coord_fault.c: bad news is judged: one fixed window per fault, a check of the suspects by everybody, then the answers are applied.
+/* coord_fault.c: bad news is judged: one fixed window per fault, a check of the suspects by everybody, then the answers
+ * are applied.
  *
- * A fault ends when every asked rank has answered for every suspect, or at its deadline. OP_FAILED reports hang on the fault that
- * judges them. It must never change membership (I7): it only decides which links count.
+ * A fault ends when every asked rank has answered for every suspect, or at its deadline. OP_FAILED reports hang on the
+ * fault that judges them. It must never change membership (I7): it only decides which links count.
  */
 #include "coordinator/coord_state.h"
 
@@ -31,7 +32,8 @@ static uint32_t youngest(const mcpg_coord_t *c) {
 }
 
 /* With a full table the suspects join the youngest fault: its window still covers their checks. */
-void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcpg_coord_effects_t *fx, uint32_t *index_out) {
+void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcpg_coord_effects_t *fx,
+                            uint32_t *index_out) {
     uint32_t index = 0;
     while (index < MCPG_COORD_MAX_FAULTS && c->faults[index].used) index++;
     if (index < MCPG_COORD_MAX_FAULTS) {
@@ -43,14 +45,17 @@ void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcp
         f->asked = c->streams;
         c->faults_used++;
         mcpg__coord_want(c, f->deadline_us);
-        for (uint32_t r = mcpg__rankset_next(&f->asked, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(&f->asked, r + 1))
+        for (uint32_t r = mcpg__rankset_next(&f->asked, 0); r < MCPG_MAX_RANKS;
+             r = mcpg__rankset_next(&f->asked, r + 1))
             memset(mcpg__coord_answered(c, index, r), 0, c->words * sizeof(uint64_t));
     } else {
         index = youngest(c);
         mcpg_coord_fault_t *f = &c->faults[index];
         mcpg__rankset_or(&f->suspects, suspects);
-        for (uint32_t r = mcpg__rankset_next(&f->asked, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(&f->asked, r + 1))
-            for (uint32_t s = mcpg__rankset_next(suspects, 0); s < MCPG_MAX_RANKS; s = mcpg__rankset_next(suspects, s + 1))
+        for (uint32_t r = mcpg__rankset_next(&f->asked, 0); r < MCPG_MAX_RANKS;
+             r = mcpg__rankset_next(&f->asked, r + 1))
+            for (uint32_t s = mcpg__rankset_next(suspects, 0); s < MCPG_MAX_RANKS;
+                 s = mcpg__rankset_next(suspects, s + 1))
                 mcpg__bit_put(mcpg__coord_answered(c, index, r), s, false);
     }
     mcpg__coord_send_suspects(c, &c->faults[index], fx);
@@ -94,7 +99,8 @@ static bool complete(const mcpg_coord_t *c, uint32_t index) {
 
 /* The links of a suspect count from now on as their ends have said, unless a younger fault still asks about them. */
 static void apply(mcpg_coord_t *c, uint32_t suspect) {
-    for (uint32_t r = mcpg__rankset_next(&c->present, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(&c->present, r + 1)) {
+    for (uint32_t r = mcpg__rankset_next(&c->present, 0); r < MCPG_MAX_RANKS;
+         r = mcpg__rankset_next(&c->present, r + 1)) {
         if (!mcpg__bit_get(mcpg__coord_eff(c, suspect), r)) continue;
         if (mcpg__bit_get(mcpg__coord_raw(c, suspect), r) && mcpg__bit_get(mcpg__coord_raw(c, r), suspect)) continue;
         if (mcpg__coord_fault_covers(c, suspect, r)) continue;
@@ -109,7 +115,8 @@ static void close_fault(mcpg_coord_t *c, uint32_t index) {
     mcpg_rankset_t suspects = f->suspects;
     memset(f, 0, sizeof(*f));
     c->faults_used--;
-    for (uint32_t s = mcpg__rankset_next(&suspects, 0); s < MCPG_MAX_RANKS; s = mcpg__rankset_next(&suspects, s + 1)) apply(c, s);
+    for (uint32_t s = mcpg__rankset_next(&suspects, 0); s < MCPG_MAX_RANKS; s = mcpg__rankset_next(&suspects, s + 1))
+        apply(c, s);
     mcpg__rankset_or(&c->republish, &suspects); /* no longer suspect */
     for (uint32_t i = 0; i < c->report_high; i++)
         if (c->reports[i].used && c->reports[i].fault == index) {
@@ -166,10 +173,12 @@ static void free_report(mcpg_coord_t *c, mcpg_coord_report_t *report) {
 }
 
 /* The named slots that are HEALTHY with the incarnation of the view. */
-static void cleared(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *failed, mcpg_rankset_t *out) {
+static void cleared(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *failed,
+                    mcpg_rankset_t *out) {
     mcpg__rankset_clear(out);
     for (uint32_t s = mcpg__rankset_next(failed, 0); s < g->order_count; s = mcpg__rankset_next(failed, s + 1))
-        if (mcpg__coord_active_live(c, g, s) && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY) mcpg__rankset_add(out, s);
+        if (mcpg__coord_active_live(c, g, s) && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY)
+            mcpg__rankset_add(out, s);
 }
 
 /* Sorts what was named: suspects are live incarnations of the present view; all others are settled by views. */
@@ -222,13 +231,14 @@ void mcpg__coord_reports_answer(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
     for (uint32_t i = 0; i < c->report_high; i++) {
         mcpg_coord_report_t *report = &c->reports[i];
         if (!report->used || !report->due) continue;
-        if (!mcpg__fx_room_answer(fx)) {
+        if (!mcpg__fx_room_answer(c, fx)) {
             c->more = true;
             return;
         }
         const mcpg_coord_group_t *g = mcpg__coord_group_find(c, report->gid);
         if (g != NULL && c->conns[report->rank.v] != 0) {
-            mcpg_down_reconciled_t *reply = &mcpg__fx_answer(fx, c->conns[report->rank.v], MCPG_DOWN_RECONCILED)->u.reconciled;
+            mcpg_down_reconciled_t *reply =
+                &mcpg__fx_answer(fx, c->conns[report->rank.v], MCPG_DOWN_RECONCILED)->u.reconciled;
             reply->gid = report->gid;
             reply->report_id = report->report_id;
             cleared(c, g, &report->failed, &reply->cleared);

@@ -1,16 +1,16 @@
 /* coord_fx.c: how the coordinator's files write effects and sentences.
  *
- * Everything goes into the caller's effect buffer; the worst case of one step is computed here and asserted by every allocation. It must
- * never decide anything and never touch the state.
+ * Everything goes into the caller's effect buffer; the worst case of one step is computed here and asserted by every
+ * allocation. It must never decide anything and never touch the state.
  */
 #include "coordinator/coord_state.h"
 
-#define ALIGNED(size) (((size) + 15u) & ~(size_t)15u)
-#define ANSWER_BYTES (ALIGNED(sizeof(mcpg_down_msg_t)) + ALIGNED(MCPG_TEXT_CAP))
-#define SEND_BYTES (ALIGNED(sizeof(mcpg_down_msg_t)) + ALIGNED(sizeof(mcpg_rankset_t)))
+#define ALIGNED(size)        (((size) + 15u) & ~(size_t)15u)
+#define ANSWER_BYTES         (ALIGNED(sizeof(mcpg_down_msg_t)) + ALIGNED(MCPG_TEXT_CAP))
+#define SEND_BYTES           (ALIGNED(sizeof(mcpg_down_msg_t)) + ALIGNED(sizeof(mcpg_rankset_t)))
 #define GROUP_UNITS_PER_STEP 24u
-#define STATES_PER_STEP 6u
-#define ANSWERS_PER_STEP 64u
+#define STATES_PER_STEP      6u
+#define ANSWERS_PER_STEP     64u
 
 static size_t states_bytes(const mcpg_coord_config_t *config) {
     return SEND_BYTES + ALIGNED(config->max_ranks * sizeof(mcpg_rank_info_t));
@@ -29,18 +29,21 @@ void mcpg_coord_effects_worst(const mcpg_coord_config_t *config, uint32_t *item_
                      (ANSWERS_PER_STEP + 16u) * ANSWER_BYTES;
 }
 
-static bool room(const mcpg_coord_effects_t *fx, uint32_t items, size_t bytes) {
-    return fx->cap - fx->count >= items && fx->arena_cap - fx->arena_used >= bytes + 16u;
+/* Every connection may have to be closed in any step, and ARM_TIMER and STOP come last: their items are never given
+ * away. */
+static bool room(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx, uint32_t items, size_t bytes) {
+    return fx->cap - fx->count >= items + c->config.max_ranks + 4u && fx->arena_cap - fx->arena_used >= bytes + 16u;
 }
 
-/* ARM_TIMER and STOP at the end of the step always keep their places. */
 bool mcpg__fx_room_group(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx, uint32_t units) {
-    return room(fx, units + 2u, units * group_bytes(&c->config));
+    return room(c, fx, units, units * group_bytes(&c->config));
 }
 bool mcpg__fx_room_states(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx) {
-    return room(fx, 3u, states_bytes(&c->config));
+    return room(c, fx, 1u, states_bytes(&c->config));
 }
-bool mcpg__fx_room_answer(const mcpg_coord_effects_t *fx) { return room(fx, 3u, ANSWER_BYTES); }
+bool mcpg__fx_room_answer(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx) {
+    return room(c, fx, 1u, ANSWER_BYTES);
+}
 
 void *mcpg__fx_alloc(mcpg_coord_effects_t *fx, size_t size) {
     return mcpg__fx_take(fx->arena, &fx->arena_used, fx->arena_cap, size);
@@ -86,12 +89,18 @@ mcpg_down_msg_t *mcpg__fx_answer(mcpg_coord_effects_t *fx, uint64_t conn, mcpg_d
     return msg;
 }
 
-void mcpg__fx_close(mcpg_coord_effects_t *fx, uint64_t conn) { next_item(fx, MCPG_COORD_FX_CLOSE_CONN)->conn = conn; }
-void mcpg__fx_arm(mcpg_coord_effects_t *fx, uint64_t at_us) { next_item(fx, MCPG_COORD_FX_ARM_TIMER)->at.us = at_us; }
-void mcpg__fx_stop(mcpg_coord_effects_t *fx) { (void)next_item(fx, MCPG_COORD_FX_STOP); }
+void mcpg__fx_close(mcpg_coord_effects_t *fx, uint64_t conn) {
+    next_item(fx, MCPG_COORD_FX_CLOSE_CONN)->conn = conn;
+}
+void mcpg__fx_arm(mcpg_coord_effects_t *fx, uint64_t at_us) {
+    next_item(fx, MCPG_COORD_FX_ARM_TIMER)->at.us = at_us;
+}
+void mcpg__fx_stop(mcpg_coord_effects_t *fx) {
+    (void)next_item(fx, MCPG_COORD_FX_STOP);
+}
 
-void mcpg__fx_refuse_call(mcpg_coord_effects_t *fx, uint64_t conn, uint64_t call_id, mcpg_status_t status, uint64_t epoch,
-                          const mcpg_coord_text_t *text) {
+void mcpg__fx_refuse_call(mcpg_coord_effects_t *fx, uint64_t conn, uint64_t call_id, mcpg_status_t status,
+                          uint64_t epoch, const mcpg_coord_text_t *text) {
     mcpg_down_reply_t *reply = &mcpg__fx_answer(fx, conn, MCPG_DOWN_REPLY)->u.reply;
     reply->call_id = call_id;
     reply->status = status;

@@ -1,4 +1,5 @@
-/* coord_group.c: the group table: making and forgetting groups, members, join, leave, and the order of a group's reactions.
+/* coord_group.c: the group table: making and forgetting groups, members, join, leave, and the order of a group's
+ * reactions.
  *
  * Slots come from one pool in blocks. It must never commit a view itself: coord_view.c does.
  */
@@ -21,7 +22,9 @@ uint32_t mcpg__coord_slot_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
 
 /* ---- table and slot pool ---- */
 
-static uint32_t blocks_for(uint32_t capacity) { return (capacity + MCPG_COORD_BLOCK - 1u) / MCPG_COORD_BLOCK; }
+static uint32_t blocks_for(uint32_t capacity) {
+    return (capacity + MCPG_COORD_BLOCK - 1u) / MCPG_COORD_BLOCK;
+}
 
 /* First run of free blocks that is long enough, or NONE. */
 static uint32_t find_blocks(const mcpg_coord_t *c, uint32_t need) {
@@ -60,7 +63,8 @@ mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity) {
 
 /* I10: a forgotten group leaves nothing behind. */
 void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g) {
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1)) {
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
         mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
         if (mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc) && r->active_count > 0) r->active_count--;
     }
@@ -104,7 +108,8 @@ void mcpg__coord_listeners(const mcpg_coord_t *c, const mcpg_coord_group_t *g, m
     }
 }
 
-void mcpg__coord_send_members(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_rankset_t *to, mcpg_coord_effects_t *fx) {
+void mcpg__coord_send_members(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_rankset_t *to,
+                              mcpg_coord_effects_t *fx) {
     mcpg_down_members_t *table = &mcpg__fx_send(fx, to, MCPG_DOWN_MEMBERS)->u.members;
     mcpg_group_member_t *members = (mcpg_group_member_t *)mcpg__fx_alloc(fx, g->order_count * sizeof(*members));
     for (uint32_t s = 0; s < g->order_count; s++) {
@@ -121,7 +126,9 @@ void mcpg__coord_send_members(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg
 static uint64_t members_sum(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
     uint64_t sum = 0;
     for (uint32_t s = 0; s < g->order_count; s++) {
-        mcpg_group_member_t member = {.slot = {s}, .rank = mcpg__coord_slot(c, g, s)->rank, .inc = mcpg__coord_slot(c, g, s)->reg,
+        mcpg_group_member_t member = {.slot = {s},
+                                      .rank = mcpg__coord_slot(c, g, s)->rank,
+                                      .inc = mcpg__coord_slot(c, g, s)->reg,
                                       .awaiting = mcpg__rankset_has(&g->awaiting, s)};
         sum += mcpg__digest_member(g->gid, &member);
     }
@@ -207,8 +214,9 @@ void mcpg__coord_join(mcpg_coord_t *c, uint32_t rank, const mcpg_up_join_t *m, m
 
 /* The group has nobody left who could activate a joiner. */
 static void refuse_joins(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
-    for (uint32_t s = mcpg__rankset_next(&g->joined, 0); s < g->order_count; s = mcpg__rankset_next(&g->joined, s + 1)) {
-        if (!mcpg__fx_room_answer(fx)) {
+    for (uint32_t s = mcpg__rankset_next(&g->joined, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->joined, s + 1)) {
+        if (!mcpg__fx_room_answer(c, fx)) {
             mcpg__coord_touch(g);
             return;
         }
@@ -241,7 +249,8 @@ void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group
 /* ---- reactions ---- */
 
 /* What one rank may have missed. */
-static void resync_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, bool members_told, mcpg_coord_effects_t *fx) {
+static void resync_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, bool members_told,
+                        mcpg_coord_effects_t *fx) {
     mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
     mcpg_rankset_t to;
     if (!mcpg__coord_registered(c, g, slot) || c->conns[s->rank.v] == 0) return;
@@ -249,7 +258,8 @@ static void resync_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, b
     mcpg__rankset_add(&to, s->rank.v);
     if (!members_told) mcpg__coord_send_members(c, g, &to, fx);
     if (g->committed.epoch != 0) mcpg__coord_send_commit(c, g, &to, fx);
-    if ((g->sync_on || g->sync_owner.v != 0) && mcpg__coord_active_live(c, g, slot))
+    bool fenced = (g->sync_on || g->sync_owner.v != 0) && !mcpg__rankset_has(&g->sync_entered, slot);
+    if (fenced && mcpg__coord_active_live(c, g, slot))
         mcpg__fx_send(fx, &to, MCPG_DOWN_SYNCING)->u.syncing.gid = g->gid;
     bool holds = mcpg__view_cmp(s->abort_view, g->committed) > 0;
     if (holds && !(g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__view_eq(s->abort_view, g->barrier.id))) {
@@ -262,8 +272,9 @@ static void resync_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, b
 }
 
 static bool resync(mcpg_coord_t *c, mcpg_coord_group_t *g, bool members_told, mcpg_coord_effects_t *fx) {
-    for (uint32_t s = mcpg__rankset_next(&g->resync, 0); s < g->order_count; s = mcpg__rankset_next(&g->resync, s + 1)) {
-        if (!mcpg__fx_room_group(c, fx, 5)) return false;
+    for (uint32_t s = mcpg__rankset_next(&g->resync, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->resync, s + 1)) {
+        if (!mcpg__fx_room_group(c, fx, 12)) return false;
         mcpg__rankset_del(&g->resync, s);
         resync_slot(c, g, s, members_told, fx);
     }
@@ -294,7 +305,8 @@ static bool start_something(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_e
     }
     mcpg__coord_barrier_auto_removed(c, g, &some);
     if (!mcpg__rankset_empty(&some)) { /* before all else: somebody waits for it */
-        mcpg__coord_barrier_open(c, g, g->sync_go ? MCPG_COORD_BARRIER_SYNC : MCPG_COORD_BARRIER_CHANGE, &none, &some, MCPG_COORD_NONE, fx);
+        mcpg__coord_barrier_open(c, g, g->sync_go ? MCPG_COORD_BARRIER_SYNC : MCPG_COORD_BARRIER_CHANGE, &none, &some,
+                                 MCPG_COORD_NONE, fx);
         return true;
     }
     if (g->sync_go) {
@@ -319,6 +331,7 @@ bool mcpg__coord_group_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_
     g->dirty = false;
     if (mcpg__coord_group_deserted(c, g)) {
         if (g->barrier.phase != MCPG_COORD_BARRIER_NONE) mcpg__coord_barrier_abort(c, g, fx);
+        mcpg__coord_proposals_reject_all(c, g, MCPG_ABORTED, "the group was destroyed on all ranks");
         if (!mcpg__coord_proposals_answer(c, g, fx)) {
             mcpg__coord_touch(g);
             return false;
@@ -342,7 +355,8 @@ bool mcpg__coord_group_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_
         moved = start_something(c, g, fx);
     else if (!c->shutting)
         mcpg__coord_touch(g);
-    if (g->phase == MCPG_COORD_GROUP_READY && mcpg__rankset_empty(&g->active) && !mcpg__rankset_empty(&g->joined)) refuse_joins(c, g, fx);
+    if (g->phase == MCPG_COORD_GROUP_READY && mcpg__rankset_empty(&g->active) && !mcpg__rankset_empty(&g->joined))
+        refuse_joins(c, g, fx);
     bool answered = mcpg__coord_proposals_answer(c, g, fx);
     if (moved || !answered || g->members_dirty) mcpg__coord_touch(g);
     return answered;

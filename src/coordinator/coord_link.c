@@ -1,8 +1,8 @@
 /* coord_link.c: the matrix of links: what both ends reported, and what counts.
  *
- * raw is the newest report of each end; a link counts (eff) when both ends said up. Good news counts at once, bad news when the fault
- * that covers it closes. A link that counts without both reports is always covered by an open fault. It must never look at evidence about
- * an incarnation that is not the present one (I4).
+ * raw is the newest report of each end; a link counts (eff) when both ends said up. Good news counts at once, bad news
+ * when the fault that covers it closes. A link that counts without both reports is always covered by an open fault. It
+ * must never look at evidence about an incarnation that is not the present one (I4).
  */
 #include "coordinator/coord_state.h"
 
@@ -76,7 +76,8 @@ void mcpg__coord_links_offline(mcpg_coord_t *c, uint32_t rank) {
 void mcpg__coord_links_all_lost(mcpg_coord_t *c, uint32_t rank) {
     if (c->conns[rank] != 0 || !mcpg__rankset_has(&c->present, rank)) return;
     bool any = false;
-    for (uint32_t r = mcpg__rankset_next(&c->streams, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(&c->streams, r + 1)) {
+    for (uint32_t r = mcpg__rankset_next(&c->streams, 0); r < MCPG_MAX_RANKS;
+         r = mcpg__rankset_next(&c->streams, r + 1)) {
         if (r == rank || !mcpg__bit_get(mcpg__coord_eff(c, rank), r)) continue;
         if (mcpg__bit_get(mcpg__coord_raw(c, r), rank)) return;
         any = true;

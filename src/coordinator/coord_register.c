@@ -1,7 +1,8 @@
 /* coord_register.c: REGISTER: which group a declaration means, and what the process becomes in it.
  *
- * A group is named by its key, else by device kind, order and capacity; the label only tells apart what two declarations of one process
- * mean. A process that has left a generation never gets back into it: the next one is made or found. It must never change a view.
+ * A group is named by its key, else by device kind, order and capacity; the label only tells apart what two
+ * declarations of one process mean. A process that has left a generation never gets back into it: the next one is made
+ * or found. It must never change a view.
  */
 #include "coordinator/coord_state.h"
 
@@ -86,7 +87,8 @@ static match_t find_match(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_re
 
 /* ---- answers ---- */
 
-static void say_declaration(mcpg_coord_text_t *text, uint32_t count, uint32_t capacity, bool manual, bool no_auto_sync) {
+static void say_declaration(mcpg_coord_text_t *text, uint32_t count, uint32_t capacity, bool manual,
+                            bool no_auto_sync) {
     mcpg__coord_say_u64(text, count);
     mcpg__coord_say(text, count == 1 ? " rank, capacity " : " ranks, capacity ");
     mcpg__coord_say_u64(text, capacity);
@@ -102,7 +104,8 @@ static void refuse(mcpg_coord_effects_t *fx, uint64_t conn, const mcpg_up_regist
     reply->text = mcpg__fx_text(fx, text->buf, text->len);
 }
 
-static void refuse_words(mcpg_coord_effects_t *fx, uint64_t conn, const mcpg_up_register_t *m, mcpg_status_t status, const char *words) {
+static void refuse_words(mcpg_coord_effects_t *fx, uint64_t conn, const mcpg_up_register_t *m, mcpg_status_t status,
+                         const char *words) {
     mcpg_coord_text_t text = {.len = 0};
     mcpg__coord_say(&text, words);
     refuse(fx, conn, m, status, &text);
@@ -133,7 +136,8 @@ static void refuse_mismatch(const mcpg_coord_t *c, mcpg_coord_effects_t *fx, uin
     refuse(fx, conn, m, MCPG_WORLD_MISMATCH, &text);
 }
 
-static bool declaration_bad(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_register_t *m, mcpg_coord_text_t *text) {
+static bool declaration_bad(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_register_t *m,
+                            mcpg_coord_text_t *text) {
     mcpg_rankset_t seen;
     mcpg__rankset_clear(&seen);
     if (m->key.len > MCPG_KEY_CAP || m->label.len > MCPG_KEY_CAP || m->device_kind.len > MCPG_KEY_CAP)
@@ -197,8 +201,8 @@ static void take_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t rank, uin
     mcpg__coord_members_changed(g);
 }
 
-static void answer_registered(const mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t rank, uint32_t slot, const mcpg_up_register_t *m,
-                              mcpg_coord_effects_t *fx) {
+static void answer_registered(const mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t rank, uint32_t slot,
+                              const mcpg_up_register_t *m, mcpg_coord_effects_t *fx) {
     bool founder = g->phase == MCPG_COORD_GROUP_FORMING && slot < g->founder_count;
     mcpg_down_registered_t *reply = &mcpg__fx_answer(fx, c->conns[rank], MCPG_DOWN_REGISTERED)->u.registered;
     reply->call_id = m->call_id;
@@ -214,7 +218,8 @@ static void answer_registered(const mcpg_coord_t *c, mcpg_coord_group_t *g, uint
 }
 
 /* A Ready group takes a process only in place of one that is gone, and only one that says so. */
-static bool needs_extension(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot, const mcpg_up_register_t *m) {
+static bool needs_extension(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot,
+                            const mcpg_up_register_t *m) {
     return g->phase == MCPG_COORD_GROUP_READY && !m->is_extension && !mcpg__coord_registered(c, g, slot);
 }
 
@@ -245,7 +250,8 @@ void mcpg__coord_register(mcpg_coord_t *c, uint32_t rank, const mcpg_up_register
     }
     if (g == NULL) g = found_group(c, m);
     if (g == NULL) {
-        refuse_words(fx, conn, m, MCPG_LIMIT, "the coordinator's group or slot table is full: destroy a group or lower the capacity");
+        refuse_words(fx, conn, m, MCPG_LIMIT,
+                     "the coordinator's group or slot table is full: destroy a group or lower the capacity");
         return;
     }
     uint32_t slot = 0;

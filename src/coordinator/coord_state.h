@@ -1,8 +1,8 @@
 /* coord_state.h: private layout of the coordinator machine and what its files may call of each other.
  *
- * One block of memory that the caller gives once, zero-filled; every table has a fixed size and is touched only as far as it is used, so
- * that a large configuration costs address space and not memory. It must never be included outside src/coordinator/coord_*.c and
- * never holds a pointer into an event.
+ * One block of memory that the caller gives once, zero-filled; every table has a fixed size and is touched only as far
+ * as it is used, so that a large configuration costs address space and not memory. It must never be included outside
+ * src/coordinator/coord_*.c and never holds a pointer into an event.
  */
 #ifndef MCPG_COORDINATOR_COORD_STATE_H
 #define MCPG_COORDINATOR_COORD_STATE_H
@@ -12,12 +12,12 @@
 #include "common/state_digest.h"
 #include "coordinator/coord.h"
 
-#define MCPG_COORD_NEVER UINT64_MAX
-#define MCPG_COORD_NONE UINT32_MAX
+#define MCPG_COORD_NEVER      UINT64_MAX
+#define MCPG_COORD_NONE       UINT32_MAX
 #define MCPG_COORD_MAX_FAULTS 64u
-#define MCPG_COORD_DRAIN_US 5000000u /* of SHUTDOWN */
-#define MCPG_COORD_BLOCK 8u          /* slots are given to groups in blocks of this many */
-#define MCPG_COORD_PASSES 4u         /* bounded: rounds of reactions in one step; the rest follows in a TIMER step */
+#define MCPG_COORD_DRAIN_US   5000000u /* of SHUTDOWN */
+#define MCPG_COORD_BLOCK      8u       /* slots are given to groups in blocks of this many */
+#define MCPG_COORD_PASSES     8u       /* bounded: rounds of reactions in one step; the rest follows in a TIMER step */
 
 /* One process slot of the job. Everything is about `inc`: I4 rests on clearing it all when inc changes. */
 typedef struct {
@@ -32,7 +32,7 @@ typedef struct {
     uint64_t host_id;
     int64_t pid, exited_pid;
     uint64_t exited_at_us, last_heard_us, closed_at_us;
-    uint64_t seen_sum; /* our digest sum at the last heartbeat that differed, 0: it agreed */
+    uint64_t seen_sum;     /* our digest sum at the last heartbeat that differed, 0: it agreed */
     uint32_t active_count; /* groups whose committed view has inc */
     uint32_t endpoint_len;
     uint8_t endpoint[MCPG_ENDPOINT_CAP];
@@ -54,8 +54,16 @@ typedef struct {
 
 typedef enum { MCPG_COORD_GROUP_FREE = 0, MCPG_COORD_GROUP_FORMING, MCPG_COORD_GROUP_READY } mcpg_coord_group_phase_t;
 /* ADDED: only the added ranks were asked so far. ALL: stayers and removed ones too. */
-typedef enum { MCPG_COORD_BARRIER_NONE = 0, MCPG_COORD_BARRIER_ADDED, MCPG_COORD_BARRIER_ALL } mcpg_coord_barrier_phase_t;
-typedef enum { MCPG_COORD_BARRIER_BOOT = 0, MCPG_COORD_BARRIER_CHANGE, MCPG_COORD_BARRIER_SYNC } mcpg_coord_barrier_kind_t;
+typedef enum {
+    MCPG_COORD_BARRIER_NONE = 0,
+    MCPG_COORD_BARRIER_ADDED,
+    MCPG_COORD_BARRIER_ALL
+} mcpg_coord_barrier_phase_t;
+typedef enum {
+    MCPG_COORD_BARRIER_BOOT = 0,
+    MCPG_COORD_BARRIER_CHANGE,
+    MCPG_COORD_BARRIER_SYNC
+} mcpg_coord_barrier_kind_t;
 
 /* Sets are of slots. */
 typedef struct {
@@ -77,32 +85,38 @@ typedef struct {
     uint8_t key[MCPG_KEY_CAP], label[MCPG_KEY_CAP], kind[MCPG_KEY_CAP];
     bool manual, no_auto_sync;
     bool members_dirty, dirty;
-    bool sync_on;     /* somebody called sync_after_failure on this very group */
-    bool sync_go;     /* everybody entered: a sync barrier is due */
-    bool syncing_due; /* SYNCING is still to be sent */
-    bool sync_last;   /* the committed view came from a sync */
-    mcpg_gid_t sync_owner;       /* group whose sync covers this one, 0: none */
-    uint64_t epoch_used;         /* I1: highest epoch ever given out here */
+    bool sync_on;          /* somebody called sync_after_failure on this very group */
+    bool sync_go;          /* everybody entered: a sync barrier is due */
+    bool syncing_due;      /* SYNCING is still to be sent */
+    bool sync_last;        /* the committed view came from a sync */
+    mcpg_gid_t sync_owner; /* group whose sync covers this one, 0: none */
+    uint64_t epoch_used;   /* I1: highest epoch ever given out here */
     mcpg_view_id_t committed;
     uint64_t switch_seq;
     uint64_t sync_first, last_sync_first;
-    uint64_t members_sum;        /* anti-entropy digest of the member table */
+    uint64_t members_sum; /* anti-entropy digest of the member table */
     uint32_t first_proposal, last_proposal, proposal_count;
     uint32_t cover_cursor;
-    mcpg_rankset_t ranks;        /* global ranks of the order */
+    mcpg_rankset_t ranks;                  /* global ranks of the order */
     mcpg_rankset_t active, fenced, leaves; /* of the committed view */
-    mcpg_rankset_t awaiting, joined; /* joined: awaiting by a JOIN call, which has a call id */
-    mcpg_rankset_t leaving;      /* active, registration ended by LEAVE_GROUP */
-    mcpg_rankset_t unseen;       /* views were committed without this slot's ACK */
-    mcpg_rankset_t resync;       /* MEMBERS, COMMIT, PREPARE, SYNCING are to be sent again */
+    mcpg_rankset_t awaiting, joined;       /* joined: awaiting by a JOIN call, which has a call id */
+    mcpg_rankset_t leaving;                /* active, registration ended by LEAVE_GROUP */
+    mcpg_rankset_t unseen;                 /* views were committed without this slot's ACK */
+    mcpg_rankset_t resync;                 /* MEMBERS, COMMIT, PREPARE, SYNCING are to be sent again */
     mcpg_rankset_t sync_entered, sync_failed, last_sync_failed;
     mcpg_coord_barrier_t barrier;
 } mcpg_coord_group_t;
 
-/* WAIT: a rank to add is not ready yet and some caller waits for it. QUEUED: admissible. RUNNING: the open barrier carries it out.
- * APPLIED: committed (or satisfied), waits for COMMIT_ACKs. ANSWER: status and text are final. */
-typedef enum { MCPG_COORD_PROP_FREE = 0, MCPG_COORD_PROP_WAIT, MCPG_COORD_PROP_QUEUED, MCPG_COORD_PROP_RUNNING, MCPG_COORD_PROP_APPLIED,
-               MCPG_COORD_PROP_ANSWER } mcpg_coord_prop_phase_t;
+/* WAIT: a rank to add is not ready yet and some caller waits for it. QUEUED: admissible. RUNNING: the open barrier
+ * carries it out. APPLIED: committed (or satisfied), waits for COMMIT_ACKs. ANSWER: status and text are final. */
+typedef enum {
+    MCPG_COORD_PROP_FREE = 0,
+    MCPG_COORD_PROP_WAIT,
+    MCPG_COORD_PROP_QUEUED,
+    MCPG_COORD_PROP_RUNNING,
+    MCPG_COORD_PROP_APPLIED,
+    MCPG_COORD_PROP_ANSWER
+} mcpg_coord_prop_phase_t;
 typedef struct {
     mcpg_coord_prop_phase_t phase;
     uint32_t group, next, first_caller;
@@ -162,8 +176,8 @@ struct mcpg_coord {
     uint64_t *conns; /* by rank, 0: no stream */
     uint32_t *gids;  /* by group index, 0: free */
     mcpg_coord_rank_t *ranks;
-    uint64_t *raw, *eff;  /* link rows: what was reported, what counts */
-    uint64_t *answered;   /* MAX_FAULTS matrices */
+    uint64_t *raw, *eff; /* link rows: what was reported, what counts */
+    uint64_t *answered;  /* MAX_FAULTS matrices */
     mcpg_coord_group_t *groups;
     mcpg_coord_slot_t *slots;
     uint64_t *blocks; /* bitmap of slot blocks in use */
@@ -178,13 +192,19 @@ _Static_assert(MCPG_MAX_SLOTS_TOTAL % MCPG_COORD_BLOCK == 0, "slots divide into 
 _Static_assert(MCPG_MAX_SLOTS_TOTAL / MCPG_COORD_BLOCK >= MCPG_MAX_GROUPS, "every group finds a block");
 
 /* ---- small helpers ---- */
-static inline bool mcpg__bit_get(const uint64_t *row, uint32_t i) { return (row[i / 64u] >> (i % 64u)) & 1u; }
+static inline bool mcpg__bit_get(const uint64_t *row, uint32_t i) {
+    return (row[i / 64u] >> (i % 64u)) & 1u;
+}
 static inline void mcpg__bit_put(uint64_t *row, uint32_t i, bool on) {
     uint64_t bit = UINT64_C(1) << (i % 64u);
     row[i / 64u] = on ? row[i / 64u] | bit : row[i / 64u] & ~bit;
 }
-static inline uint64_t *mcpg__coord_raw(const mcpg_coord_t *c, uint32_t rank) { return c->raw + (size_t)rank * c->words; }
-static inline uint64_t *mcpg__coord_eff(const mcpg_coord_t *c, uint32_t rank) { return c->eff + (size_t)rank * c->words; }
+static inline uint64_t *mcpg__coord_raw(const mcpg_coord_t *c, uint32_t rank) {
+    return c->raw + (size_t)rank * c->words;
+}
+static inline uint64_t *mcpg__coord_eff(const mcpg_coord_t *c, uint32_t rank) {
+    return c->eff + (size_t)rank * c->words;
+}
 static inline uint64_t *mcpg__coord_answered(const mcpg_coord_t *c, uint32_t fault, uint32_t rank) {
     return c->answered + ((size_t)fault * c->config.max_ranks + rank) * c->words;
 }
@@ -197,10 +217,13 @@ static inline void mcpg__coord_want(mcpg_coord_t *c, uint64_t at_us) {
 static inline mcpg_coord_slot_t *mcpg__coord_slot(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
     return &c->slots[g->base + slot];
 }
-static inline mcpg_coord_rank_t *mcpg__coord_rank_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
+static inline mcpg_coord_rank_t *mcpg__coord_rank_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
+                                                     uint32_t slot) {
     return &c->ranks[c->slots[g->base + slot].rank.v];
 }
-static inline void mcpg__coord_touch(mcpg_coord_group_t *g) { g->dirty = true; }
+static inline void mcpg__coord_touch(mcpg_coord_group_t *g) {
+    g->dirty = true;
+}
 /* The slot has a registered process, which is the rank's present one. */
 static inline bool mcpg__coord_registered(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
     const mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
@@ -221,21 +244,23 @@ typedef struct {
 void mcpg__coord_say(mcpg_coord_text_t *text, const char *words);
 void mcpg__coord_say_u64(mcpg_coord_text_t *text, uint64_t value);
 void mcpg__coord_say_bytes(mcpg_coord_text_t *text, const uint8_t *bytes, uint32_t len);
-void mcpg__coord_say_rank(mcpg_coord_text_t *text, const mcpg_coord_t *c, uint32_t rank); /* "rank 3 is OFFLINE (process dead)" */
+void mcpg__coord_say_rank(mcpg_coord_text_t *text, const mcpg_coord_t *c,
+                          uint32_t rank); /* "rank 3 is OFFLINE (process dead)" */
 
 /* Room that one unit of a group's reactions, one RANK_STATES, one short answer may take. */
 bool mcpg__fx_room_group(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx, uint32_t units);
 bool mcpg__fx_room_states(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx);
-bool mcpg__fx_room_answer(const mcpg_coord_effects_t *fx);
+bool mcpg__fx_room_answer(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx);
 void *mcpg__fx_alloc(mcpg_coord_effects_t *fx, size_t size);
 mcpg_bytes_t mcpg__fx_text(mcpg_coord_effects_t *fx, const char *text, uint32_t len);
-mcpg_down_msg_t *mcpg__fx_send(mcpg_coord_effects_t *fx, const mcpg_rankset_t *to, mcpg_down_kind_t kind); /* copies the set */
+mcpg_down_msg_t *mcpg__fx_send(mcpg_coord_effects_t *fx, const mcpg_rankset_t *to,
+                               mcpg_down_kind_t kind); /* copies the set */
 mcpg_down_msg_t *mcpg__fx_answer(mcpg_coord_effects_t *fx, uint64_t conn, mcpg_down_kind_t kind);
 void mcpg__fx_close(mcpg_coord_effects_t *fx, uint64_t conn);
 void mcpg__fx_arm(mcpg_coord_effects_t *fx, uint64_t at_us);
 void mcpg__fx_stop(mcpg_coord_effects_t *fx);
-void mcpg__fx_refuse_call(mcpg_coord_effects_t *fx, uint64_t conn, uint64_t call_id, mcpg_status_t status, uint64_t epoch,
-                          const mcpg_coord_text_t *text);
+void mcpg__fx_refuse_call(mcpg_coord_effects_t *fx, uint64_t conn, uint64_t call_id, mcpg_status_t status,
+                          uint64_t epoch, const mcpg_coord_text_t *text);
 
 /* ---- coord_attach.c: streams, incarnations, deaths ---- */
 uint32_t mcpg__coord_rank_by_conn(const mcpg_coord_t *c, uint64_t conn); /* NONE */
@@ -245,7 +270,8 @@ void mcpg__coord_closed(mcpg_coord_t *c, uint64_t conn);
 void mcpg__coord_exit(mcpg_coord_t *c, uint32_t rank, int64_t pid, mcpg_coord_effects_t *fx);
 void mcpg__coord_death(mcpg_coord_t *c, uint32_t rank, const mcpg_up_death_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_detach(mcpg_coord_t *c, uint32_t rank, mcpg_coord_effects_t *fx);
-void mcpg__coord_offline(mcpg_coord_t *c, uint32_t rank, mcpg_coord_effects_t *fx); /* unproved; fx NULL: the stream is gone already */
+void mcpg__coord_offline(mcpg_coord_t *c, uint32_t rank,
+                         mcpg_coord_effects_t *fx); /* unproved; fx NULL: the stream is gone already */
 void mcpg__coord_silence(mcpg_coord_t *c, mcpg_coord_effects_t *fx);
 uint64_t mcpg__coord_silence_deadline(const mcpg_coord_t *c);
 
@@ -256,13 +282,15 @@ uint64_t mcpg__coord_digest_for(mcpg_coord_t *c, uint32_t rank); /* value on the
 
 /* ---- coord_link.c ---- */
 void mcpg__coord_link(mcpg_coord_t *c, uint32_t rank, const mcpg_up_link_t *m, mcpg_coord_effects_t *fx);
-void mcpg__coord_links_forget(mcpg_coord_t *c, uint32_t rank);  /* a new incarnation, or proved dead */
-void mcpg__coord_links_offline(mcpg_coord_t *c, uint32_t rank); /* OFFLINE, unproved: what was being judged is applied */
+void mcpg__coord_links_forget(mcpg_coord_t *c, uint32_t rank); /* a new incarnation, or proved dead */
+void mcpg__coord_links_offline(mcpg_coord_t *c,
+                               uint32_t rank); /* OFFLINE, unproved: what was being judged is applied */
 void mcpg__coord_links_all_lost(mcpg_coord_t *c, uint32_t rank);
 
 /* ---- coord_fault.c: windows and OP_FAILED reports ---- */
 bool mcpg__coord_fault_covers(const mcpg_coord_t *c, uint32_t a, uint32_t b);
-void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcpg_coord_effects_t *fx, uint32_t *index_out);
+void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcpg_coord_effects_t *fx,
+                            uint32_t *index_out);
 void mcpg__coord_fault_answered(mcpg_coord_t *c, uint64_t check_id, uint32_t rank, uint32_t suspect);
 void mcpg__coord_fault_forget_rank(mcpg_coord_t *c, uint32_t rank);
 void mcpg__coord_fault_unask(mcpg_coord_t *c, uint32_t rank);
@@ -290,7 +318,7 @@ uint32_t mcpg__coord_missing_link(const mcpg_coord_t *c, uint32_t rank); /* lowe
 void mcpg__coord_register(mcpg_coord_t *c, uint32_t rank, const mcpg_up_register_t *m, mcpg_coord_effects_t *fx);
 mcpg_coord_group_t *mcpg__coord_group_find(const mcpg_coord_t *c, mcpg_gid_t gid);
 uint32_t mcpg__coord_slot_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t rank); /* NONE */
-mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity); /* NULL: tables full */
+mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity);                   /* NULL: tables full */
 void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g);
 bool mcpg__coord_group_deserted(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
 void mcpg__coord_unregister(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot);
@@ -300,30 +328,41 @@ void mcpg__coord_groups_resync(mcpg_coord_t *c, uint32_t rank);
 void mcpg__coord_join(mcpg_coord_t *c, uint32_t rank, const mcpg_up_join_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group_t *m);
 void mcpg__coord_members_changed(mcpg_coord_group_t *g);
-void mcpg__coord_listeners(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out); /* registered, with a stream */
-void mcpg__coord_send_members(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_rankset_t *to, mcpg_coord_effects_t *fx);
+void mcpg__coord_listeners(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
+                           mcpg_rankset_t *out); /* registered, with a stream */
+void mcpg__coord_send_members(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_rankset_t *to,
+                              mcpg_coord_effects_t *fx);
 /* Reactions of one group. False: it needs more room or another pass. */
 bool mcpg__coord_group_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
 
 /* ---- coord_view.c: barriers ---- */
-void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_barrier_kind_t kind, const mcpg_rankset_t *added,
-                              const mcpg_rankset_t *removed, uint32_t proposal, mcpg_coord_effects_t *fx);
-bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx); /* true: something happened */
+void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_barrier_kind_t kind,
+                              const mcpg_rankset_t *added, const mcpg_rankset_t *removed, uint32_t proposal,
+                              mcpg_coord_effects_t *fx);
+bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g,
+                                 mcpg_coord_effects_t *fx); /* true: something happened */
 void mcpg__coord_barrier_abort(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
 void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out);
 void mcpg__coord_barrier_ask_again(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, mcpg_coord_effects_t *fx);
 void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m);
 void mcpg__coord_commit_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_commit_ack_t *m);
-void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *to, mcpg_coord_effects_t *fx);
-bool mcpg__coord_everywhere(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint64_t epoch); /* installed by all live ones */
+void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *to,
+                             mcpg_coord_effects_t *fx);
+bool mcpg__coord_everywhere(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
+                            uint64_t epoch); /* installed by all live ones */
 
 /* ---- coord_propose.c ---- */
 void mcpg__coord_propose(mcpg_coord_t *c, uint32_t rank, const mcpg_up_propose_t *m, mcpg_coord_effects_t *fx);
-bool mcpg__coord_proposal_start(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx); /* true: something happened */
+bool mcpg__coord_proposal_start(mcpg_coord_t *c, mcpg_coord_group_t *g,
+                                mcpg_coord_effects_t *fx); /* true: something happened */
 void mcpg__coord_proposal_applied(mcpg_coord_t *c, uint32_t index, const mcpg_rankset_t *dropped, uint64_t epoch);
-void mcpg__coord_proposal_reject(mcpg_coord_t *c, uint32_t index, mcpg_status_t status, uint64_t epoch, const mcpg_coord_text_t *text);
-bool mcpg__coord_proposals_answer(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx); /* false: no room */
-void mcpg__coord_proposals_forget(mcpg_coord_t *c, mcpg_coord_group_t *g); /* frees those of a group that is forgotten; all are answered */
+void mcpg__coord_proposal_reject(mcpg_coord_t *c, uint32_t index, mcpg_status_t status, uint64_t epoch,
+                                 const mcpg_coord_text_t *text);
+bool mcpg__coord_proposals_answer(mcpg_coord_t *c, mcpg_coord_group_t *g,
+                                  mcpg_coord_effects_t *fx); /* false: no room */
+void mcpg__coord_proposals_reject_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_status_t status, const char *words);
+void mcpg__coord_proposals_forget(
+    mcpg_coord_t *c, mcpg_coord_group_t *g); /* frees those of a group that is forgotten; all are answered */
 void mcpg__coord_callers_lost(mcpg_coord_t *c, uint64_t conn);
 bool mcpg__coord_callers_expire(mcpg_coord_t *c, mcpg_coord_effects_t *fx); /* false: no room */
 uint64_t mcpg__coord_caller_deadline(const mcpg_coord_t *c);

@@ -1,6 +1,7 @@
 /* coord_states.c: what agents are told about ranks, and the anti-entropy digest of it.
  *
- * A newcomer gets the whole table, everybody else only what changed since it was last told. It must never change a state.
+ * A newcomer gets the whole table, everybody else only what changed since it was last told. It must never change a
+ * state.
  */
 #include "coordinator/coord_state.h"
 
@@ -15,11 +16,12 @@ static void fill_info(const mcpg_coord_t *c, uint32_t rank, bool suspect, mcpg_r
     out->host_id = r->host_id;
     out->pid = r->pid;
     if (r->state == MCPG_RANK_OFFLINE) return;
-    out->endpoint = (mcpg_bytes_t){r->endpoint, r->endpoint_len}; /* borrows from the state: nothing changes it before the next step */
+    out->endpoint = (mcpg_bytes_t){
+        r->endpoint, r->endpoint_len}; /* borrows from the state: nothing changes it before the next step */
 }
 
-static void send_infos(const mcpg_coord_t *c, const mcpg_rankset_t *which, bool full, uint64_t check_id, const mcpg_rankset_t *to,
-                       mcpg_coord_effects_t *fx) {
+static void send_infos(const mcpg_coord_t *c, const mcpg_rankset_t *which, bool full, uint64_t check_id,
+                       const mcpg_rankset_t *to, mcpg_coord_effects_t *fx) {
     mcpg_down_rank_states_t *states = &mcpg__fx_send(fx, to, MCPG_DOWN_RANK_STATES)->u.rank_states;
     uint32_t count = mcpg__rankset_count(which);
     mcpg_rank_info_t *infos = (mcpg_rank_info_t *)mcpg__fx_alloc(fx, count * sizeof(*infos));
@@ -37,7 +39,8 @@ void mcpg__coord_send_suspects(mcpg_coord_t *c, const mcpg_coord_fault_t *fault,
 }
 
 static bool changed(const mcpg_coord_rank_t *r) {
-    return r->known && (!r->published || !mcpg__inc_eq(r->inc, r->pub_inc) || r->state != r->pub_state || r->dead != r->pub_dead);
+    return r->known &&
+           (!r->published || !mcpg__inc_eq(r->inc, r->pub_inc) || r->state != r->pub_state || r->dead != r->pub_dead);
 }
 
 bool mcpg__coord_publish(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {

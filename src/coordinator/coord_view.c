@@ -1,12 +1,14 @@
 /* coord_view.c: one membership change at a time per group: PREPARE, ACK, COMMIT or ABORT.
  *
- * Added ranks are asked first, then those that stay and the removed ones that are HEALTHY. What happens meanwhile is folded into the
- * COMMIT. It must never commit a view without an ACK of every stayer or a recorded drop (I6), nor add a rank that is not HEALTHY at that
- * moment (I3), nor reuse an epoch (I1).
+ * Added ranks are asked first, then those that stay and the removed ones that are HEALTHY. What happens meanwhile is
+ * folded into the COMMIT. It must never commit a view without an ACK of every stayer or a recorded drop (I6), nor add a
+ * rank that is not HEALTHY at that moment (I3), nor reuse an epoch (I1).
  */
 #include "coordinator/coord_state.h"
 
-static bool is_boot(const mcpg_coord_group_t *g) { return g->barrier.kind == MCPG_COORD_BARRIER_BOOT; }
+static bool is_boot(const mcpg_coord_group_t *g) {
+    return g->barrier.kind == MCPG_COORD_BARRIER_BOOT;
+}
 
 static void stayers_of(const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
     *out = g->active;
@@ -29,9 +31,11 @@ void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_gr
     *out = g->leaving;
     mcpg__rankset_and(out, &g->active);
     if (g->manual) return; /* I7: a manual group loses nobody by itself */
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1)) {
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
         const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        if (r->state != MCPG_RANK_HEALTHY || !mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc)) mcpg__rankset_add(out, s);
+        if (r->state != MCPG_RANK_HEALTHY || !mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc))
+            mcpg__rankset_add(out, s);
     }
 }
 
@@ -50,7 +54,8 @@ static mcpg_member_t *copy_members(const mcpg_coord_t *c, const mcpg_coord_group
     return members;
 }
 
-static void send_prepare(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *slots, mcpg_coord_effects_t *fx) {
+static void send_prepare(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *slots,
+                         mcpg_coord_effects_t *fx) {
     mcpg_rankset_t to, target = g->active;
     mcpg__rankset_clear(&to);
     for (uint32_t s = mcpg__rankset_next(slots, 0); s < g->order_count; s = mcpg__rankset_next(slots, s + 1)) {
@@ -67,7 +72,8 @@ static void send_prepare(const mcpg_coord_t *c, const mcpg_coord_group_t *g, con
 }
 
 /* I2: built from nothing but what the commit has stored, so that a resent COMMIT is the same. */
-void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *to, mcpg_coord_effects_t *fx) {
+void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *to,
+                             mcpg_coord_effects_t *fx) {
     mcpg_down_commit_t *commit = &mcpg__fx_send(fx, to, MCPG_DOWN_COMMIT)->u.commit;
     uint32_t at = 0;
     commit->gid = g->gid;
@@ -92,7 +98,8 @@ static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t
     mcpg_rankset_t ask, candidates = g->active;
     mcpg__rankset_clear(&ask);
     mcpg__rankset_minus(&candidates, &b->added);
-    for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count; s = mcpg__rankset_next(&candidates, s + 1)) {
+    for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count;
+         s = mcpg__rankset_next(&candidates, s + 1)) {
         bool wanted = !mcpg__rankset_has(&b->removed, s) || mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY;
         if (wanted && live(c, g, s)) mcpg__rankset_add(&ask, s);
     }
@@ -105,8 +112,9 @@ static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t
     mcpg__rankset_or(&b->asked, &ask);
 }
 
-void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_barrier_kind_t kind, const mcpg_rankset_t *added,
-                              const mcpg_rankset_t *removed, uint32_t proposal, mcpg_coord_effects_t *fx) {
+void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_barrier_kind_t kind,
+                              const mcpg_rankset_t *added, const mcpg_rankset_t *removed, uint32_t proposal,
+                              mcpg_coord_effects_t *fx) {
     mcpg_coord_barrier_t *b = &g->barrier;
     memset(b, 0, sizeof(*b));
     b->kind = kind;
@@ -184,7 +192,9 @@ static void abort_all_added_lost(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_co
     mcpg__coord_proposal_reject(c, proposal, MCPG_NOT_HEALTHY, g->committed.epoch, &text);
 }
 
-static uint64_t next_step(uint64_t seq) { return ((seq >> MCPG_STEP_SHIFT) + 1u) << MCPG_STEP_SHIFT; }
+static uint64_t next_step(uint64_t seq) {
+    return ((seq >> MCPG_STEP_SHIFT) + 1u) << MCPG_STEP_SHIFT;
+}
 
 /* Never falls; beyond the step that anybody is in when a rank is added and steps are used, or after a sync. */
 static uint64_t switch_for(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *stayers) {
@@ -231,7 +241,8 @@ static void record_removed(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_ra
 
 /* Rule 9: who was in the old view and did not ACK has lost this one. */
 static void record_unseen(mcpg_coord_t *c, mcpg_coord_group_t *g) {
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1)) {
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
         bool present = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, mcpg__coord_rank_of(c, g, s)->inc);
         if (present && mcpg__coord_registered(c, g, s) && !mcpg__rankset_has(&g->barrier.acked, s))
             mcpg__rankset_add(&g->unseen, s);
@@ -241,7 +252,8 @@ static void record_unseen(mcpg_coord_t *c, mcpg_coord_group_t *g) {
 }
 
 static void count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up) {
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1)) {
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
         mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
         if (!mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc)) continue;
         r->active_count = up ? r->active_count + 1u : r->active_count - 1u;
@@ -266,7 +278,8 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
         mcpg__rankset_del(&g->leaving, s);
         mcpg__rankset_del(&g->joined, s);
         if (added_here(c, g, s)) continue;
-        MCPG_ASSERT(is_boot(g) && g->manual); /* I3: only a dead founder of a manual group, and it is fenced from the start */
+        MCPG_ASSERT(is_boot(g) &&
+                    g->manual); /* I3: only a dead founder of a manual group, and it is fenced from the start */
         mcpg__rankset_add(&g->fenced, s);
         slot->leave_seq = 0;
     }
@@ -307,7 +320,8 @@ static void drop_added(mcpg_coord_group_t *g, uint32_t slot) {
     mcpg__rankset_add(&g->barrier.dropped, slot);
 }
 
-/* Leaves out added ranks that cannot come. False: a bootstrap has to start over (a live founder must never be left out). */
+/* Leaves out added ranks that cannot come. False: a bootstrap has to start over (a live founder must never be left
+ * out). */
 static bool prune_added(mcpg_coord_t *c, mcpg_coord_group_t *g, bool at_commit) {
     mcpg_rankset_t added = g->barrier.added;
     for (uint32_t s = mcpg__rankset_next(&added, 0); s < g->order_count; s = mcpg__rankset_next(&added, s + 1)) {
@@ -324,17 +338,20 @@ static bool prune_added(mcpg_coord_t *c, mcpg_coord_group_t *g, bool at_commit) 
 }
 
 /* Slots of the set whose ACK is still awaited. */
-static bool awaited(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *set, bool added, mcpg_rankset_t *out) {
+static bool awaited(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *set, bool added,
+                    mcpg_rankset_t *out) {
     *out = *set;
     mcpg__rankset_and(out, &g->barrier.asked);
     mcpg__rankset_minus(out, &g->barrier.acked);
     mcpg_rankset_t candidates = *out;
-    for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count; s = mcpg__rankset_next(&candidates, s + 1))
+    for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count;
+         s = mcpg__rankset_next(&candidates, s + 1))
         if (!(added ? added_here(c, g, s) : live(c, g, s))) mcpg__rankset_del(out, s);
     return !mcpg__rankset_empty(out);
 }
 
-static void missed(mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *slots, mcpg_coord_effects_t *fx) {
+static void missed(mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *slots,
+                   mcpg_coord_effects_t *fx) {
     for (uint32_t s = mcpg__rankset_next(slots, 0); s < g->order_count; s = mcpg__rankset_next(slots, s + 1))
         mcpg__coord_offline(c, mcpg__coord_slot(c, g, s)->rank.v, fx);
 }
@@ -379,7 +396,8 @@ static bool advance_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effec
         mcpg__coord_barrier_abort(c, g, fx);
         return true;
     }
-    bool nothing = b->kind != MCPG_COORD_BARRIER_SYNC && mcpg__rankset_empty(&b->added) && !mcpg__rankset_meets(&b->removed, &g->active);
+    bool nothing = b->kind != MCPG_COORD_BARRIER_SYNC && mcpg__rankset_empty(&b->added) &&
+                   !mcpg__rankset_meets(&b->removed, &g->active);
     if (nothing)
         abort_all_added_lost(c, g, fx);
     else

@@ -210,26 +210,31 @@ static void drop_peer(mcpg_exec_t *x, uint32_t peer, mcpg_xp_t why) {
     stop_direction(x, peer, true);
 }
 
-static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg_sig_t *sig) {
+/* own_sig tells how many chunks this side has: with as many on the other side only the last one can differ, so the total is known. */
+static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg_sig_t *own_sig, const mcpg_msg_sig_t *sig) {
     const bool known = sig->kind < MCPG_OP__COUNT && sig->dtype < MCPG_DTYPE__COUNT && sig->redop < MCPG_REDOP__COUNT;
     if (!known) {
         (void)snprintf(buf, cap, "an unknown operation");
         return;
     }
-    const uint64_t chunks = sig->root >> ROOT_BITS;
+    const bool own = sig == own_sig;
+    const uint64_t chunks = sig->root >> ROOT_BITS, same = own_sig->root >> ROOT_BITS;
+    const uint64_t before = x->p2p || chunks == 0 ? 0 : (chunks - 1u) * x->chunk_bytes;
+    const bool exact = chunks == same || chunks <= 1;
     char size[64];
-    if (chunks <= 1 || x->chunk_bytes == UINT64_MAX) {
-        (void)snprintf(size, sizeof size, "%llu bytes", (unsigned long long)sig->bytes);
-    } else {
-        (void)snprintf(size, sizeof size, "about %llu bytes", (unsigned long long)(chunks * x->chunk_bytes));
-    }
+    (void)snprintf(size, sizeof size, "%s%llu bytes", exact ? "" : "more than ", (unsigned long long)(before + (exact ? sig->bytes : 0)));
     const bool rooted = mcpg__op_is_rooted((mcpg_op_kind_t)sig->kind), reduces = plans[sig->kind].combine;
     char root[32] = "";
     if (rooted) (void)snprintf(root, sizeof root, " root %u", sig->root & ((1u << ROOT_BITS) - 1u));
-    (void)snprintf(buf, cap, "%s of %s %s%s%s%s", mcpg_op_name((mcpg_op_kind_t)sig->kind), size,
+    /* A message has the same signature at both ends. */
+    const mcpg_op_kind_t peers = x->work->op.kind == MCPG_OP_SEND ? MCPG_OP_RECV : MCPG_OP_SEND;
+    const mcpg_op_kind_t kind = !x->p2p ? (mcpg_op_kind_t)sig->kind : own ? x->work->op.kind : peers;
+    (void)snprintf(buf, cap, "%s of %s %s%s%s%s", mcpg_op_name(kind), size,
                    mcpg_dtype_name((mcpg_dtype_t)sig->dtype), reduces ? " " : "",
                    reduces ? mcpg_redop_name((mcpg_redop_t)sig->redop) : "", root);
 }
+
+static uint64_t last_len(const mcpg_exec_t *x, uint64_t bytes) { return chunk_len(x, bytes, chunks_of(x, bytes) - 1u); }
 
 /* The link layer has ended both directions between the two. Lists that are as long as another view's size are no error, but the two
  * exchange nothing (design.md 4.3 rule 4). */
@@ -241,8 +246,10 @@ static void mismatch(mcpg_exec_t *x, uint32_t peer, const mcpg_lx_t *lx) {
     }
     if (x->status == MCPG_OK) {
         char own[160], theirs[160];
-        describe(own, sizeof own, x, &lx->sig);
-        describe(theirs, sizeof theirs, x, &lx->peer_sig);
+        mcpg_msg_sig_t own_sig = lx->sig;
+        own_sig.bytes = last_len(x, ((lx - x->lx) & 1) != 0 ? p->send_bytes : p->recv_bytes);
+        describe(own, sizeof own, x, &own_sig, &own_sig);
+        describe(theirs, sizeof theirs, x, &own_sig, &lx->peer_sig);
         x->status = MCPG_MISMATCH;
         (void)snprintf(x->error, sizeof x->error,
                        "in-group rank %u called %s, in-group rank %u (this one) called %s, as the same operation (number %llu): "
@@ -391,6 +398,7 @@ static void direct_drop(mcpg_exec_t *x, uint32_t member, mcpg_xp_t why) {
 static bool direct_waits_for(const mcpg_exec_t *x, uint32_t member) {
     for (uint32_t i = 0; i < x->peer_count; i++) {
         if (x->peers[i].member != member) continue;
+        if (x->peers[i].send_chunks > x->next_chunk || x->peers[i].recv_chunks > x->next_chunk) return true;
         for (uint32_t row = 0; row < x->rows_used; row++) {
             const size_t at = index_of(x, row, i) * 2u;
             if (x->flight[at] || x->flight[at + 1u]) return true;

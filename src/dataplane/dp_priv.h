@@ -149,6 +149,7 @@ struct mcpg_dp {
     size_t scratch_kept;
     mcpg_dp_core_t *core;
     bool kick; /* something completed or must move: wake the driver after unlocking */
+    bool news; /* the same, for the driver's next turn: waiting threads must look again */
 };
 
 /* dp.c */
@@ -182,7 +183,9 @@ void mcpg__group_complete(mcpg_dpgroup_t *g); /* in issue order, as far as resul
 void mcpg__group_end_all(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why, bool include_judging, uint64_t below);
 void mcpg__group_clear_failure(mcpg_dpgroup_t *g);
 void mcpg__group_close(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why);
-void mcpg__group_iface(mcpg_dp_ops_t *ops);
+void mcpg__group_forget(mcpg_dpgroup_t *g); /* kept messages of numbers that ended, if there can be any */
+void mcpg__group_write_mirror(const mcpg_dpgroup_t *g);
+mcpg_dpgroup_t *mcpg__group_new(mcpg_dp_t *dp, const mcpg_dp_group_config_t *c);
 
 /* work.c */
 mcpg_dp_work_t *mcpg__work_get(mcpg_dp_t *dp, uint32_t capacity);

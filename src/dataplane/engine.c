@@ -19,7 +19,6 @@
 #include "dataplane/link_priv.h"
 
 #define PARK_US 500u
-#define SPIN_MIN_US 0u
 #define SPIN_MAX_US 50u
 #define UNLOCKED_MAX 64u /* rounds of unlocked work in a row before driving goes on */
 
@@ -103,7 +102,6 @@ static void spin_adapt(mcpg_engine_t *e, uint64_t slept_us) {
     if (slept_us < SPIN_MAX_US) e->spin_us = e->spin_us + 5u < SPIN_MAX_US ? e->spin_us * 2u + 5u : SPIN_MAX_US;
     else e->spin_us /= 2u;
     if (e->spin_us > SPIN_MAX_US) e->spin_us = SPIN_MAX_US;
-    if (e->spin_us < SPIN_MIN_US) e->spin_us = SPIN_MIN_US;
 }
 
 static void drive(mcpg_engine_t *e, bool (*done)(void *), void *arg, uint64_t deadline_us) {

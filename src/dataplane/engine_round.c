@@ -53,8 +53,9 @@ static void transports_turn(mcpg_engine_t *e) {
 }
 
 bool mcpg__engine_round(mcpg_engine_t *e) {
-    /* Event streams, deaths and accepts show up in epoll only; ring-only engines ask the kernel seldom while they spin. */
-    if (e->event_streams > 0 || (++e->rounds & 63u) == 0) {
+    /* Event streams, deaths and accepts show up in epoll only; ring-only engines ask the kernel seldom while they spin. Never while another thread is
+     * inside epoll_wait: it was woken by an event that must stay there until it is out. */
+    if (!e->in_epoll && (e->event_streams > 0 || (++e->rounds & 63u) == 0)) {
         struct epoll_event events[MCPG_EVENTS_MAX];
         mcpg__engine_dispatch(e, events, epoll_wait(e->epoll_fd, events, MCPG_EVENTS_MAX, 0));
     }

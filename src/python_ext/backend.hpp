@@ -1,8 +1,9 @@
-/* backend.hpp: the classes between torch.distributed and libmooncake_pg: process context, group, work, backend, process group.
+/* backend.hpp: the classes between torch.distributed and libmooncake_pg: process context, group, work, backend, process
+ * group.
  *
- * They convert types and lifetimes and decide nothing: whatever an operation, a view or a failure means is the library's business,
- * and the only header of ours that is included is mooncake/pg.h. Nothing here may keep a Python object, and no destructor may block
- * on a peer, except shutdown paths, which run without the GIL.
+ * They convert types and lifetimes and decide nothing: whatever an operation, a view or a failure means is the
+ * library's business, and the only header of ours that is included is mooncake/pg.h. Nothing here may keep a Python
+ * object, and no destructor may block on a peer, except shutdown paths, which run without the GIL.
  */
 #pragma once
 
@@ -24,20 +25,21 @@ namespace mooncake_torch {
 
 /* Reaches Python as mooncake.pg.MooncakeError, a DistBackendError with a .code. */
 class Error : public c10::DistBackendError {
-public:
+  public:
     Error(mcpg_status_t status, const std::string &text);
     const mcpg_status_t status;
 };
 
-/* Releases the GIL if this thread holds it: shutdown is reached with it, without it, and after the interpreter is gone. */
+/* Releases the GIL if this thread holds it: shutdown is reached with it, without it, and after the interpreter is gone.
+ */
 class WithoutGil {
-public:
+  public:
     WithoutGil();
     ~WithoutGil();
     WithoutGil(const WithoutGil &) = delete;
     WithoutGil &operator=(const WithoutGil &) = delete;
 
-private:
+  private:
     void *saved_;
 };
 
@@ -49,17 +51,19 @@ struct Settings {
 };
 Settings &settings();
 
-/* The Store behind torch's own prefixes, as the library's key-value callbacks. Its connections are this process's own. */
+/* The Store behind torch's own prefixes, as the library's key-value callbacks. Its connections are this process's own.
+ */
 class StoreKv {
-public:
+  public:
     explicit StoreKv(const c10::intrusive_ptr<c10d::Store> &base);
     mcpg_kv_t callbacks();
 
-private:
-    static mcpg_status_t get(void *user, const char *key, void *value, size_t cap, size_t *len_out, uint32_t timeout_ms);
+  private:
+    static mcpg_status_t get(void *user, const char *key, void *value, size_t cap, size_t *len_out,
+                             uint32_t timeout_ms);
     static mcpg_status_t set(void *user, const char *key, const void *value, size_t len);
-    static mcpg_status_t compare_set(void *user, const char *key, const void *expected, size_t expected_len, const void *desired,
-                                     size_t desired_len, void *value, size_t cap, size_t *len_out);
+    static mcpg_status_t compare_set(void *user, const char *key, const void *expected, size_t expected_len,
+                                     const void *desired, size_t desired_len, void *value, size_t cap, size_t *len_out);
     static mcpg_status_t add(void *user, const char *key, int64_t delta, int64_t *value_out);
     c10::intrusive_ptr<c10d::Store> waiting_; /* a blocking get holds its connection's lock */
     c10::intrusive_ptr<c10d::Store> quick_;
@@ -74,14 +78,14 @@ struct Event {
 };
 /* A bounded queue of events for one iterator; the oldest are dropped. */
 class EventQueue {
-public:
+  public:
     void push(const Event &event);
     void close();
     /* False when nothing came within timeout_s (negative: no limit) or the queue was closed and is empty. */
     bool pop(double timeout_s, Event *out);
     bool closed();
 
-private:
+  private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Event> events_;
@@ -91,7 +95,7 @@ std::shared_ptr<EventQueue> subscribe();
 
 /* The one mcpg_context_t of this process. It lives from the first group's creation to the last one's shutdown. */
 class Context {
-public:
+  public:
     struct Founder {
         uint32_t global_rank;
         bool may_host;
@@ -108,7 +112,7 @@ public:
     void name_group(const mcpg_group_t *group, const std::string &name);
     void forget_group(const mcpg_group_t *group);
 
-private:
+  private:
     explicit Context(const Founder &founder);
     ~Context();
     static void on_event(void *user, const mcpg_event_t *event);
@@ -120,7 +124,8 @@ private:
     std::vector<std::pair<const mcpg_group_t *, std::string>> names_;
 };
 
-/* A group and its share of the context. Calls hold a shared_ptr, so that a shutdown in another thread waits for none of them. */
+/* A group and its share of the context. Calls hold a shared_ptr, so that a shutdown in another thread waits for none of
+ * them. */
 struct Group {
     ~Group();
     Context *context = nullptr;
@@ -139,9 +144,10 @@ struct GroupSlot {
 void remember(const std::shared_ptr<GroupSlot> &slot); /* for shutdown_everything */
 void shutdown_everything();
 
-/* One operation of the library, and the tensors it borrows. Kept alive by its Work, and by the callback if the Work is dropped early. */
+/* One operation of the library, and the tensors it borrows. Kept alive by its Work, and by the callback if the Work is
+ * dropped early. */
 class Op : public std::enable_shared_from_this<Op> {
-public:
+  public:
     struct Copy {
         at::Tensor to, from;
     };
@@ -164,7 +170,7 @@ public:
     std::vector<at::Tensor> keep;
     std::vector<Copy> copies;
 
-private:
+  private:
     static void on_complete(void *user, mcpg_work_t *work);
     bool enter(); /* false: done */
     void leave();
@@ -185,8 +191,9 @@ private:
 };
 
 class MooncakeWork : public c10d::Work {
-public:
-    MooncakeWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Op>> ops, std::vector<at::Tensor> outputs, int source);
+  public:
+    MooncakeWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Op>> ops, std::vector<at::Tensor> outputs,
+                 int source);
     ~MooncakeWork() override;
     bool isCompleted() override;
     bool isSuccess() const override;
@@ -207,7 +214,7 @@ public:
     const std::vector<std::shared_ptr<Op>> &ops() const { return ops_; }
     const std::vector<at::Tensor> &outputs() const { return outputs_; }
 
-private:
+  private:
     c10::intrusive_ptr<c10::ivalue::Future> make_future(bool of_result);
     const std::vector<std::shared_ptr<Op>> ops_;
     const std::vector<at::Tensor> outputs_;
@@ -217,19 +224,21 @@ private:
 };
 
 struct MooncakeOptions : c10d::Backend::Options {
-    MooncakeOptions(const std::string &backend, std::chrono::milliseconds timeout) : c10d::Backend::Options(backend, timeout) {}
+    MooncakeOptions(const std::string &backend, std::chrono::milliseconds timeout)
+        : c10d::Backend::Options(backend, timeout) {}
     bool is_extension = false;
     bool auto_deactivate_on_failure = true;
     bool auto_sync_on_failure = true;
     uint32_t max_group_size = 0;
-    std::string group_key; /* empty: none */
+    std::string group_key;   /* empty: none */
     at::Tensor active_ranks; /* undefined: the backend makes one */
 };
 
 class MooncakeBackend : public c10d::Backend {
-public:
+  public:
     /* Blocks until the group is Ready (a founder) or attached and isolated (a joiner). */
-    MooncakeBackend(const c10d::DistributedBackendOptions &torch_options, const c10::intrusive_ptr<MooncakeOptions> &options);
+    MooncakeBackend(const c10d::DistributedBackendOptions &torch_options,
+                    const c10::intrusive_ptr<MooncakeOptions> &options);
     ~MooncakeBackend() override;
 
     const std::string getBackendName() const override { return "mooncake"; }
@@ -254,12 +263,15 @@ public:
     WorkPtr allgather(Lists &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
     WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts) override;
     WorkPtr allgather_coalesced(Lists &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
-    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::AllgatherOptions &opts) override;
     WorkPtr gather(Lists &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override;
     WorkPtr scatter(Tensors &outputs, Lists &inputs, const c10d::ScatterOptions &opts) override;
     WorkPtr reduce_scatter(Tensors &outputs, Lists &inputs, const c10d::ReduceScatterOptions &opts) override;
-    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &opts) override;
-    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                            const c10d::ReduceScatterOptions &opts) override;
     WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                           std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &opts) override;
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
@@ -274,11 +286,14 @@ public:
     uint32_t capacity() const { return options_->max_group_size; }
     int size_now() const;
 
-private:
+  private:
     std::shared_ptr<Op> allreduce_one(const at::Tensor &tensor, const c10d::AllreduceOptions &opts);
-    std::shared_ptr<Op> allgather_one(const Tensors &outputs, const at::Tensor &input, std::chrono::milliseconds timeout);
-    std::shared_ptr<Op> allgather_single(const at::Tensor &output, const at::Tensor &input, std::chrono::milliseconds timeout);
-    std::shared_ptr<Op> reduce_scatter_single(const at::Tensor &output, const at::Tensor &input, const c10d::ReduceScatterOptions &opts);
+    std::shared_ptr<Op> allgather_one(const Tensors &outputs, const at::Tensor &input,
+                                      std::chrono::milliseconds timeout);
+    std::shared_ptr<Op> allgather_single(const at::Tensor &output, const at::Tensor &input,
+                                         std::chrono::milliseconds timeout);
+    std::shared_ptr<Op> reduce_scatter_single(const at::Tensor &output, const at::Tensor &input,
+                                              const c10d::ReduceScatterOptions &opts);
     WorkPtr finish_call(c10d::OpType type, std::vector<std::shared_ptr<Op>> ops, Tensors outputs, int source = -1);
     const c10::intrusive_ptr<MooncakeOptions> options_;
     const std::shared_ptr<GroupSlot> slot_;
@@ -292,13 +307,14 @@ private:
 
 /* The group as torch sees it: size() follows the view; everything else goes to the backend. */
 class MooncakeProcessGroup : public c10d::ProcessGroup {
-public:
-    MooncakeProcessGroup(const c10::intrusive_ptr<c10d::Store> &store, const c10::intrusive_ptr<MooncakeBackend> &backend);
+  public:
+    MooncakeProcessGroup(const c10::intrusive_ptr<c10d::Store> &store,
+                         const c10::intrusive_ptr<MooncakeBackend> &backend);
     int getSize() const override { return backend_->size_now(); }
     const std::string getBackendName() const override { return backend_->getBackendName(); }
     const c10::intrusive_ptr<MooncakeBackend> &backend() const { return backend_; }
 
-private:
+  private:
     const c10::intrusive_ptr<MooncakeBackend> backend_;
 };
 

@@ -1,7 +1,8 @@
-/* context.cpp: what lives below the backend: errors, the Store as key-value callbacks, events, the one process context, groups.
+/* context.cpp: what lives below the backend: errors, the Store as key-value callbacks, events, the one process context,
+ * groups.
  *
- * Everything that can block runs without the GIL. The process-wide objects are never destroyed, because torch destroys backends after
- * the interpreter is gone.
+ * Everything that can block runs without the GIL. The process-wide objects are never destroyed, because torch destroys
+ * backends after the interpreter is gone.
  */
 #include <torch/csrc/python_headers.h>
 
@@ -12,7 +13,8 @@
 
 namespace mooncake_torch {
 
-/* ---- Errors, the GIL, settings ------------------------------------------------------------------------------------------------- */
+/* ---- Errors, the GIL, settings
+ * ------------------------------------------------------------------------------------------------- */
 
 Error::Error(mcpg_status_t code, const std::string &text)
     : c10::DistBackendError(c10::SourceLocation{"mooncake", "mooncake", 0}, text), status(code) {}
@@ -34,7 +36,8 @@ Settings &settings() {
     return *all;
 }
 
-/* ---- The Store ----------------------------------------------------------------------------------------------------------------- */
+/* ---- The Store
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 namespace {
 
@@ -115,11 +118,12 @@ mcpg_status_t StoreKv::set(void *user, const char *key, const void *value, size_
     });
 }
 
-mcpg_status_t StoreKv::compare_set(void *user, const char *key, const void *expected, size_t expected_len, const void *desired,
-                                   size_t desired_len, void *value, size_t cap, size_t *len_out) {
+mcpg_status_t StoreKv::compare_set(void *user, const char *key, const void *expected, size_t expected_len,
+                                   const void *desired, size_t desired_len, void *value, size_t cap, size_t *len_out) {
     return guarded([&] {
         const auto &store = static_cast<StoreKv *>(user)->quick_;
-        copy_out(store->compareSet(key, bytes_of(expected, expected_len), bytes_of(desired, desired_len)), value, cap, len_out);
+        copy_out(store->compareSet(key, bytes_of(expected, expected_len), bytes_of(desired, desired_len)), value, cap,
+                 len_out);
         return MCPG_OK;
     });
 }
@@ -131,7 +135,9 @@ mcpg_status_t StoreKv::add(void *user, const char *key, int64_t delta, int64_t *
     });
 }
 
-/* ---- Events -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Events
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 void EventQueue::push(const Event &event) {
     constexpr size_t cap = 4096;
@@ -184,7 +190,8 @@ std::shared_ptr<EventQueue> subscribe() {
     return queue;
 }
 
-/* ---- Context and groups ---------------------------------------------------------------------------------------------------------- */
+/* ---- Context and groups
+ * ---------------------------------------------------------------------------------------------------------- */
 
 Context::Context(const Founder &founder) : kv_(founder.base_store), global_rank_(founder.global_rank) {
     mcpg_config_t config = {};
@@ -248,8 +255,9 @@ Context *Context::acquire(const Founder &founder) {
         }
         all.context = made;
     } else if (all.context->global_rank_ != founder.global_rank) {
-        throw Error(MCPG_INVALID_STATE, "this process is global rank " + std::to_string(all.context->global_rank_) + " and cannot also be rank " +
-                                            std::to_string(founder.global_rank) + ": destroy its groups first");
+        throw Error(MCPG_INVALID_STATE, "this process is global rank " + std::to_string(all.context->global_rank_) +
+                                            " and cannot also be rank " + std::to_string(founder.global_rank) +
+                                            ": destroy its groups first");
     }
     all.context->refs_ += 1;
     return all.context;

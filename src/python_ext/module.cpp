@@ -1,6 +1,7 @@
 /* module.cpp: the Python module mooncake._pg._C: bindings of the classes and of the membership calls of pg.h.
  *
- * Converts arguments and results, nothing else; mooncake/pg.py turns the plain tuples into its types. Calls that may wait release the GIL.
+ * Converts arguments and results, nothing else; mooncake/pg.py turns the plain tuples into its types. Calls that may
+ * wait release the GIL.
  */
 #include <torch/csrc/python_headers.h>
 #include <torch/csrc/utils/pybind.h>
@@ -43,14 +44,17 @@ void translate(std::exception_ptr pointer) {
     }
 }
 
-/* ---- Groups ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Groups
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 c10::intrusive_ptr<MooncakeBackend> backend_of(const GroupArg &group) {
     if (const auto ours = c10::dynamic_intrusive_pointer_cast<MooncakeProcessGroup>(group)) {
         return ours->backend();
     }
     if (group && group->hasBackendForDeviceType(c10::DeviceType::CPU)) {
-        if (const auto backend = c10::dynamic_intrusive_pointer_cast<MooncakeBackend>(group->getBackend(c10::DeviceType::CPU))) {
+        if (const auto backend =
+                c10::dynamic_intrusive_pointer_cast<MooncakeBackend>(group->getBackend(c10::DeviceType::CPU))) {
             return backend;
         }
     }
@@ -60,7 +64,8 @@ c10::intrusive_ptr<MooncakeBackend> backend_of(const GroupArg &group) {
 void check(mcpg_status_t status, const Group &group, const char *what) {
     if (status != MCPG_OK) {
         const std::string text = group.context->error();
-        throw Error(status, std::string(what) + " on group '" + group.name + "': " + (text.empty() ? mcpg_status_text(status) : text));
+        throw Error(status, std::string(what) + " on group '" + group.name +
+                                "': " + (text.empty() ? mcpg_status_text(status) : text));
     }
 }
 
@@ -68,7 +73,8 @@ std::vector<uint32_t> slots_of(const std::vector<int64_t> &ranks, uint32_t capac
     std::vector<uint32_t> slots;
     for (const int64_t rank : ranks) {
         if (rank < 0 || rank >= static_cast<int64_t>(capacity)) {
-            throw Error(MCPG_INVALID_ARGUMENT, "rank " + std::to_string(rank) + " is not in this group: give in-group ranks from 0 to " +
+            throw Error(MCPG_INVALID_ARGUMENT, "rank " + std::to_string(rank) +
+                                                   " is not in this group: give in-group ranks from 0 to " +
                                                    std::to_string(capacity - 1));
         }
         slots.push_back(static_cast<uint32_t>(rank));
@@ -76,7 +82,8 @@ std::vector<uint32_t> slots_of(const std::vector<int64_t> &ranks, uint32_t capac
     return slots;
 }
 
-GroupArg create(const c10d::DistributedBackendOptions &torch_options, const c10::intrusive_ptr<MooncakeOptions> &options) {
+GroupArg create(const c10d::DistributedBackendOptions &torch_options,
+                const c10::intrusive_ptr<MooncakeOptions> &options) {
     const auto backend = c10::make_intrusive<MooncakeBackend>(torch_options, options);
     return c10::make_intrusive<MooncakeProcessGroup>(torch_options.store, backend);
 }
@@ -86,13 +93,15 @@ std::vector<bool> peer_state(const GroupArg &group, const std::vector<int64_t> &
     const auto held = backend->group();
     const std::vector<uint32_t> slots = slots_of(ranks, held->capacity);
     std::vector<uint8_t> ok(slots.size(), 0);
-    check(mcpg_group_peer_state(held->handle, slots.data(), static_cast<uint32_t>(slots.size()), ok.data()), *held, "get_peer_state");
+    check(mcpg_group_peer_state(held->handle, slots.data(), static_cast<uint32_t>(slots.size()), ok.data()), *held,
+          "get_peer_state");
     return {ok.begin(), ok.end()};
 }
 
 /* (answered by the coordinator, result, reason name, new epoch, dropped, text) */
-py::tuple update_ranks(const GroupArg &group, const std::vector<int64_t> &activate, const std::vector<int64_t> &deactivate,
-                       std::optional<uint64_t> expected_epoch, uint64_t wait_us) {
+py::tuple update_ranks(const GroupArg &group, const std::vector<int64_t> &activate,
+                       const std::vector<int64_t> &deactivate, std::optional<uint64_t> expected_epoch,
+                       uint64_t wait_us) {
     const auto held = backend_of(group)->group();
     const std::vector<uint32_t> add = slots_of(activate, held->capacity);
     const std::vector<uint32_t> remove = slots_of(deactivate, held->capacity);
@@ -102,15 +111,17 @@ py::tuple update_ranks(const GroupArg &group, const std::vector<int64_t> &activa
     {
         const NoGil no_gil;
         status = mcpg_group_update_ranks(held->handle, add.data(), static_cast<uint32_t>(add.size()), remove.data(),
-                                         static_cast<uint32_t>(remove.size()), expected_epoch.value_or(MCPG_ANY_EPOCH), wait_us, reply.get());
+                                         static_cast<uint32_t>(remove.size()), expected_epoch.value_or(MCPG_ANY_EPOCH),
+                                         wait_us, reply.get());
         text = status == MCPG_OK ? std::string(reply->text) : held->context->error();
     }
     if (status != MCPG_OK) {
-        return py::make_tuple(false, static_cast<int>(MCPG_PROPOSAL_REJECTED), mcpg_status_name(status), 0, std::vector<uint32_t>(),
-                              text.empty() ? std::string(mcpg_status_text(status)) : text);
+        return py::make_tuple(false, static_cast<int>(MCPG_PROPOSAL_REJECTED), mcpg_status_name(status), 0,
+                              std::vector<uint32_t>(), text.empty() ? std::string(mcpg_status_text(status)) : text);
     }
     const std::vector<uint32_t> dropped(reply->dropped, reply->dropped + reply->dropped_count);
-    return py::make_tuple(true, static_cast<int>(reply->result), mcpg_status_name(reply->reason), reply->new_epoch, dropped, text);
+    return py::make_tuple(true, static_cast<int>(reply->result), mcpg_status_name(reply->reason), reply->new_epoch,
+                          dropped, text);
 }
 
 /* (status name, text, term, epoch, failed ranks, first failed number, resume number) */
@@ -133,7 +144,8 @@ py::tuple sync_after_failure(const GroupArg &group, uint64_t timeout_us) {
     if (status != MCPG_OK && text.empty()) {
         text = mcpg_status_text(status);
     }
-    return py::make_tuple(mcpg_status_name(status), text, reply->term, reply->epoch, failed, reply->first_failed_seq, reply->resume_seq);
+    return py::make_tuple(mcpg_status_name(status), text, reply->term, reply->epoch, failed, reply->first_failed_seq,
+                          reply->resume_seq);
 }
 
 /* (term, epoch, active ranks, their incarnations, next operation number) */
@@ -146,7 +158,8 @@ py::tuple view_tuple(const mcpg_view_t &view) {
             incarnations.push_back(view.incarnation[slot]);
         }
     }
-    return py::make_tuple(view.term, view.epoch, py::tuple(py::cast(active)), py::tuple(py::cast(incarnations)), view.start_seq);
+    return py::make_tuple(view.term, view.epoch, py::tuple(py::cast(active)), py::tuple(py::cast(incarnations)),
+                          view.start_seq);
 }
 
 py::tuple get_view(const GroupArg &group) {
@@ -172,7 +185,9 @@ void join_group(const GroupArg &group, uint64_t timeout_us) {
     check(mcpg_group_join(held->handle, timeout_us), *held, "join_group");
 }
 
-/* ---- Works ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Works
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 at::Tensor failed_ranks_hint(const WorkArg &work) {
     const auto ours = c10::dynamic_intrusive_pointer_cast<MooncakeWork>(work);
@@ -195,7 +210,8 @@ std::optional<bool> local_success(const WorkArg &work) {
     return ours->local_success();
 }
 
-/* ---- The process ------------------------------------------------------------------------------------------------------------------ */
+/* ---- The process
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 struct ContextRef {
     Context *const context = Context::try_acquire();
@@ -224,7 +240,8 @@ std::vector<int> rank_states() {
     std::vector<int> result;
     if (ref.context != nullptr) {
         std::vector<mcpg_rank_state_t> states(MCPG_MAX_RANKS, MCPG_RANK_OFFLINE);
-        const uint32_t count = mcpg_context_rank_states(ref.context->handle(), states.data(), static_cast<uint32_t>(states.size()));
+        const uint32_t count =
+            mcpg_context_rank_states(ref.context->handle(), states.data(), static_cast<uint32_t>(states.size()));
         result.assign(states.begin(), states.begin() + count);
     }
     return result;
@@ -273,12 +290,13 @@ py::object next_event(EventQueue &queue, double timeout_s) {
     if (!got) {
         return py::none();
     }
-    return py::make_tuple(static_cast<int>(event.kind), event.group, event.epoch, event.global_rank, static_cast<int>(event.state));
+    return py::make_tuple(static_cast<int>(event.kind), event.group, event.epoch, event.global_rank,
+                          static_cast<int>(event.state));
 }
 
 /* A coordinator in this process, for launchers and tests. */
 class Coordinator {
-public:
+  public:
     Coordinator(const std::optional<std::string> &bind, uint64_t term) {
         mcpg_coordinator_config_t config = {};
         config.struct_size = sizeof config;
@@ -318,7 +336,7 @@ public:
         mcpg_coordinator_stop(std::exchange(handle_, nullptr));
     }
 
-private:
+  private:
     mcpg_coordinator_t *running() {
         if (handle_ == nullptr) {
             throw Error(MCPG_INVALID_STATE, "the coordinator was stopped: start a new one");
@@ -334,7 +352,8 @@ void bind_classes(py::module_ &m) {
         .def_property_readonly("seq", &MooncakeWork::getSequencenumber);
     py::class_<MooncakeOptions, c10d::Backend::Options, c10::intrusive_ptr<MooncakeOptions>>(m, "Options")
         .def(py::init([](const std::string &backend, double timeout_s) {
-            return c10::make_intrusive<MooncakeOptions>(backend, std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000.0)));
+            return c10::make_intrusive<MooncakeOptions>(
+                backend, std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000.0)));
         }))
         .def_readwrite("is_extension", &MooncakeOptions::is_extension)
         .def_readwrite("auto_deactivate_on_failure", &MooncakeOptions::auto_deactivate_on_failure)
@@ -346,8 +365,11 @@ void bind_classes(py::module_ &m) {
         .def_property_readonly("options", &MooncakeBackend::getBackendOptions)
         .def("size", &MooncakeBackend::size_now)
         .def("get_error", [](MooncakeBackend &backend) { return static_cast<int>(backend.getError()); });
-    py::class_<MooncakeProcessGroup, c10d::ProcessGroup, c10::intrusive_ptr<MooncakeProcessGroup>>(m, "MooncakeProcessGroup");
-    py::class_<EventQueue, std::shared_ptr<EventQueue>>(m, "EventQueue").def("next", next_event).def("closed", &EventQueue::closed);
+    py::class_<MooncakeProcessGroup, c10d::ProcessGroup, c10::intrusive_ptr<MooncakeProcessGroup>>(
+        m, "MooncakeProcessGroup");
+    py::class_<EventQueue, std::shared_ptr<EventQueue>>(m, "EventQueue")
+        .def("next", next_event)
+        .def("closed", &EventQueue::closed);
     py::class_<Coordinator>(m, "Coordinator")
         .def(py::init<const std::optional<std::string> &, uint64_t>())
         .def_property_readonly("address", &Coordinator::address)
@@ -359,7 +381,8 @@ void bind_functions(py::module_ &m) {
     m.def("create", create);
     m.def("active_ranks", [](const GroupArg &group) { return backend_of(group)->mirror(); });
     m.def("capacity", [](const GroupArg &group) { return backend_of(group)->capacity(); });
-    m.def("is_isolated", [](const GroupArg &group) { return mcpg_group_is_isolated(backend_of(group)->group()->handle); });
+    m.def("is_isolated",
+          [](const GroupArg &group) { return mcpg_group_is_isolated(backend_of(group)->group()->handle); });
     m.def("peer_state", peer_state);
     m.def("update_ranks", update_ranks);
     m.def("sync_after_failure", sync_after_failure);
@@ -374,8 +397,11 @@ void bind_functions(py::module_ &m) {
     m.def("subscribe", subscribe, py::call_guard<NoGil>());
     m.def("shutdown_everything", shutdown_everything);
     m.def("set_host_ip", set_host_ip);
-    m.def("set_collective_timeout_us", [](uint64_t us) { set_timer(&mcpg_timers_t::collective_timeout_us, mcpg_context_set_collective_timeout, us); });
-    m.def("set_p2p_timeout_us", [](uint64_t us) { set_timer(&mcpg_timers_t::p2p_timeout_us, mcpg_context_set_p2p_timeout, us); });
+    m.def("set_collective_timeout_us", [](uint64_t us) {
+        set_timer(&mcpg_timers_t::collective_timeout_us, mcpg_context_set_collective_timeout, us);
+    });
+    m.def("set_p2p_timeout_us",
+          [](uint64_t us) { set_timer(&mcpg_timers_t::p2p_timeout_us, mcpg_context_set_p2p_timeout, us); });
     m.def("set_reconcile_us", [](uint64_t us) { set_timer(&mcpg_timers_t::reconcile_us, nullptr, us); });
     m.def("version", [] { return mcpg_version(); });
     m.def("status_value", [](const std::string &name) {
@@ -395,9 +421,10 @@ PYBIND11_MODULE(_C, m) {
     using namespace mooncake_torch;
     const py::module_ distributed = py::module_::import("torch.distributed"); /* makes the base classes known */
     m.doc() = "Binding of libmooncake_pg; use mooncake.pg.";
-    error_class = PyErr_NewExceptionWithDoc("mooncake.pg.MooncakeError",
-                                            "A call of mooncake.pg or of a mooncake group failed. code: the status name; status: its number.",
-                                            distributed.attr("DistBackendError").ptr(), nullptr);
+    error_class = PyErr_NewExceptionWithDoc(
+        "mooncake.pg.MooncakeError",
+        "A call of mooncake.pg or of a mooncake group failed. code: the status name; status: its number.",
+        distributed.attr("DistBackendError").ptr(), nullptr);
     if (error_class == nullptr) {
         throw py::error_already_set();
     }

@@ -1,7 +1,8 @@
-/* work.cpp: Op, one operation of the library with the tensors it borrows, and MooncakeWork, what torch hands to its caller.
+/* work.cpp: Op, one operation of the library with the tensors it borrows, and MooncakeWork, what torch hands to its
+ * caller.
  *
- * A failed rank is no error here: an operation with failed ranks completes like any other. Destructors never wait: an operation that
- * is dropped early keeps its tensors until the library is done with them.
+ * A failed rank is no error here: an operation with failed ranks completes like any other. Destructors never wait: an
+ * operation that is dropped early keeps its tensors until the library is done with them.
  */
 #include "backend.hpp"
 
@@ -13,12 +14,16 @@
 
 namespace mooncake_torch {
 
-/* ---- Op ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Op
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 Op::Op(mcpg_op_kind_t kind, std::string group_name, uint32_t capacity)
     : kind_(kind), group_name_(std::move(group_name)), hint_(capacity, 0) {}
 
-Op::~Op() { mcpg_work_release(work_); }
+Op::~Op() {
+    mcpg_work_release(work_);
+}
 
 std::string Op::describe() const {
     std::string text = mcpg_op_name(kind_);
@@ -46,7 +51,8 @@ bool Op::enter() {
     return true;
 }
 
-/* The handle goes when the last thread inside the library is out, so that no handle outlives its context for want of a Python reference. */
+/* The handle goes when the last thread inside the library is out, so that no handle outlives its context for want of a
+ * Python reference. */
 void Op::leave() {
     mcpg_work_t *release = nullptr;
     {
@@ -60,7 +66,8 @@ void Op::leave() {
     mcpg_work_release(release);
 }
 
-/* The library says it is complete: take the results, write strided outputs back. Tensors die outside the lock, where the GIL may be taken. */
+/* The library says it is complete: take the results, write strided outputs back. Tensors die outside the lock, where
+ * the GIL may be taken. */
 void Op::finish() {
     std::vector<at::Tensor> dead;
     std::vector<Copy> dead_copies;
@@ -175,7 +182,8 @@ std::exception_ptr Op::exception() {
     if (!done_ || status_ == MCPG_OK) {
         return nullptr;
     }
-    return std::make_exception_ptr(Error(status_, describe() + ": " + (text_.empty() ? mcpg_status_text(status_) : text_)));
+    return std::make_exception_ptr(
+        Error(status_, describe() + ": " + (text_.empty() ? mcpg_status_text(status_) : text_)));
 }
 
 std::vector<int32_t> Op::hint() {
@@ -188,9 +196,11 @@ bool Op::local_success() {
     return done_ && success_;
 }
 
-/* ---- MooncakeWork ------------------------------------------------------------------------------------------------------------ */
+/* ---- MooncakeWork
+ * ------------------------------------------------------------------------------------------------------------ */
 
-MooncakeWork::MooncakeWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Op>> ops, std::vector<at::Tensor> outputs, int source)
+MooncakeWork::MooncakeWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Op>> ops,
+                           std::vector<at::Tensor> outputs, int source)
     : c10d::Work(rank, type), ops_(std::move(ops)), outputs_(std::move(outputs)), source_(source) {}
 
 MooncakeWork::~MooncakeWork() {
@@ -216,15 +226,22 @@ std::exception_ptr MooncakeWork::exception() const {
     return nullptr;
 }
 
-int MooncakeWork::sourceRank() const { return source_; }
+int MooncakeWork::sourceRank() const {
+    return source_;
+}
 
-std::vector<at::Tensor> MooncakeWork::result() { return outputs_; }
+std::vector<at::Tensor> MooncakeWork::result() {
+    return outputs_;
+}
 
-void MooncakeWork::synchronize() { wait(kNoTimeout); }
+void MooncakeWork::synchronize() {
+    wait(kNoTimeout);
+}
 
 bool MooncakeWork::wait(std::chrono::milliseconds timeout) {
     using Clock = std::chrono::steady_clock;
-    const bool limited = timeout > kNoTimeout; /* kNoTimeout: the operation's own hard limit, from the group's timeout, ends it */
+    const bool limited =
+        timeout > kNoTimeout; /* kNoTimeout: the operation's own hard limit, from the group's timeout, ends it */
     const auto deadline = Clock::now() + (limited ? timeout : kNoTimeout);
     for (const auto &op : ops_) {
         uint64_t left_us = UINT64_MAX;
@@ -233,7 +250,8 @@ bool MooncakeWork::wait(std::chrono::milliseconds timeout) {
             left_us = left.count() > 0 ? static_cast<uint64_t>(left.count()) : 0U;
         }
         if (!op->wait(left_us)) {
-            throw Error(MCPG_TIMED_OUT, op->describe() + " was not complete after the " + std::to_string(timeout.count()) +
+            throw Error(MCPG_TIMED_OUT, op->describe() + " was not complete after the " +
+                                            std::to_string(timeout.count()) +
                                             " ms given to wait(); it goes on, wait again or abort the group");
         }
     }
@@ -248,7 +266,8 @@ void MooncakeWork::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> MooncakeWork::make_future(bool of_result) {
-    auto future = of_result ? c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get()) : c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    auto future = of_result ? c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get())
+                            : c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     auto left = std::make_shared<std::atomic<size_t>>(std::max<size_t>(ops_.size(), 1U));
     auto complete = [future, left, of_result, ops = ops_, outputs = outputs_] {
         if (left->fetch_sub(1) != 1) {
@@ -292,9 +311,13 @@ c10::intrusive_ptr<c10::ivalue::Future> MooncakeWork::getFutureResult() {
     return future_result_;
 }
 
-float MooncakeWork::getDuration() const { throw Error(MCPG_NOT_SUPPORTED, "operations are not timed: time wait() in the caller"); }
+float MooncakeWork::getDuration() const {
+    throw Error(MCPG_NOT_SUPPORTED, "operations are not timed: time wait() in the caller");
+}
 
-uint64_t MooncakeWork::getSequencenumber() const { return ops_.empty() ? 0U : ops_.front()->seq(); }
+uint64_t MooncakeWork::getSequencenumber() const {
+    return ops_.empty() ? 0U : ops_.front()->seq();
+}
 
 std::vector<int32_t> MooncakeWork::failed_ranks() {
     std::vector<int32_t> all;

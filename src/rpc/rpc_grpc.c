@@ -4,20 +4,14 @@
  * never listens on anything but loopback or a unix socket, and never lets a stranger's bytes reach a stream that is not
  * his.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <grpc/grpc_security.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/codec.h"
 #include "common/executor.h"
 #include "rpc/rpc_address.h"
 #include "rpc/rpc_grpc_impl.h"
+#include "rpc/rpc_grpc_listen.h"
 
 #define MAX_STREAMS (4u * MCPG_MAX_RANKS) /* every rank, its replacement, and strangers */
 #define SLOT_BITS   16u                   /* of a connection id; the rest is a serial number */
@@ -27,8 +21,7 @@ struct mcpg_rpc_server {
     mcpg_gpump_t pump; /* first: turn() casts back */
     mcpg_rpc_server_events_t events;
     grpc_server *server;
-    mcpg_rpc_address_t address;
-    int lock_fd; /* unix: -1 otherwise */
+    mcpg_glisten_t *listener;
     mcpg_gop_t accept_op, shutdown_op;
     grpc_call *accept_call;
     grpc_call_details accept_details;
@@ -221,46 +214,6 @@ static void accept_done(mcpg_gop_t *op, bool ok) {
 
 /* ---- start ---- */
 
-/* A second server would silently take a unix path over: a lock file beside it says who has it. Dies with the process.
- */
-static mcpg_status_t lock_unix(mcpg_rpc_server_t *server, char *error, size_t error_cap) {
-    char name[sizeof server->address.path + 8];
-    (void)snprintf(name, sizeof name, "%s.lock", server->address.path);
-    for (int tries = 0; tries < 8; tries++) { /* bounded: again only when another server removed the file in between */
-        int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0) {
-            (void)snprintf(error, error_cap,
-                           "cannot create '%s' (%s): give a unix:/path in a folder that this user may write", name,
-                           strerror(errno));
-            return MCPG_SYSTEM;
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-            (void)close(fd);
-            (void)snprintf(error, error_cap, "'unix:%s' is served by another coordinator: stop it or give another path",
-                           server->address.path);
-            return MCPG_SYSTEM;
-        }
-        struct stat here, there;
-        if (fstat(fd, &here) == 0 && stat(name, &there) == 0 && here.st_ino == there.st_ino &&
-            here.st_dev == there.st_dev) {
-            server->lock_fd = fd;
-            return MCPG_OK;
-        }
-        (void)close(fd);
-    }
-    (void)snprintf(error, error_cap, "'%s' keeps being replaced: give another path", name);
-    return MCPG_SYSTEM;
-}
-
-static void unlock_unix(mcpg_rpc_server_t *server) {
-    if (server->lock_fd < 0) return;
-    char name[sizeof server->address.path + 8];
-    (void)snprintf(name, sizeof name, "%s.lock", server->address.path);
-    (void)unlink(server->address.path);
-    (void)unlink(name); /* still locked: whoever opened it meanwhile sees that it is gone and opens a new one */
-    (void)close(server->lock_fd);
-}
-
 static grpc_arg int_arg(const char *key, int value) {
     grpc_arg arg;
     memset(&arg, 0, sizeof arg);
@@ -272,10 +225,8 @@ static grpc_arg int_arg(const char *key, int value) {
 
 static grpc_server *create_server(void) {
     grpc_arg list[] = {
-        int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else a second coordinator binds the same port without an error */
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int)MCPG_MSG_CAP),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, 8),
-        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 5000),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
@@ -291,36 +242,19 @@ static void shutdown_done(mcpg_gop_t *op, bool ok) {
     ((mcpg_rpc_server_t *)op->who)->shutdown_done = true;
 }
 
+/* Stop: streams get their time to flush, then calls are cancelled, then connections are cut: a frozen peer with a full
+ * socket would keep both gRPC's write and its shutdown waiting for as long as it likes. */
 static void server_turn(mcpg_gpump_t *pump) {
     mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)pump;
     if (!server->stopping) return;
-    bool is_late = mcpg__now().us >= server->stop_deadline_us; /* frozen peers: their connections are cut */
+    bool is_late = mcpg__now().us >= server->stop_deadline_us;
     if (!server->cancelled_all && (pump->streams == NULL || is_late)) {
         server->cancelled_all = true;
         grpc_server_cancel_all_calls(server->server);
     }
+    if (is_late) mcpg__glisten_cut(server->listener);
     if (server->shutdown_done && pump->streams == NULL && server->reject_count == 0 && !server->accept_busy)
         mcpg__gpump_shutdown_cq(pump);
-}
-
-static mcpg_status_t listen_on(mcpg_rpc_server_t *server, char *error, size_t error_cap) {
-    if (server->address.is_unix) MCPG_TRY(lock_unix(server, error, error_cap));
-    char text[160];
-    (void)mcpg__rpc_address_text(&server->address, text, sizeof text);
-    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    int port = grpc_server_add_http2_port(server->server, text, creds);
-    grpc_server_credentials_release(creds);
-    if (port <= 0) {
-        (void)snprintf(error, error_cap,
-                       "cannot listen on '%s': it is in use or not available here; give another one, or port 0 for any",
-                       text);
-        return MCPG_SYSTEM;
-    }
-    if (server->address.is_unix)
-        (void)chmod(server->address.path, 0600);
-    else
-        server->address.port = (uint16_t)port;
-    return MCPG_OK;
 }
 
 /* Ends a server whose thread never ran: nothing can be pending but the shutdown itself. */
@@ -337,9 +271,23 @@ static void abandon(mcpg_rpc_server_t *server) {
 static void free_server(mcpg_rpc_server_t *server) {
     grpc_server_destroy(server->server);
     mcpg__gpump_fini(&server->pump);
-    unlock_unix(server);
+    mcpg__glisten_free(server->listener);
     free(server);
     mcpg__grpc_end();
+}
+
+static void server_stop(mcpg_rpc_server_t *server) {
+    if (server == NULL) return;
+    mcpg__glisten_stop(server->listener);
+    (void)pthread_mutex_lock(&server->pump.lock);
+    server->stopping = true;
+    server->pump.is_ending = true;
+    server->stop_deadline_us = mcpg__now().us + MCPG_RPC_FLUSH_US;
+    for (mcpg_gstream_t *s = server->pump.streams; s != NULL; s = s->next) mcpg__gstream_close(s);
+    grpc_server_shutdown_and_notify(server->server, server->pump.cq, &server->shutdown_op);
+    (void)pthread_mutex_unlock(&server->pump.lock);
+    mcpg__gpump_join(&server->pump);
+    free_server(server);
 }
 
 static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out,
@@ -354,8 +302,6 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)calloc(1, sizeof *server);
     if (server == NULL) return MCPG_NO_MEMORY;
     server->events = *events;
-    server->address = address;
-    server->lock_fd = -1;
     server->accept_op = (mcpg_gop_t){accept_done, server};
     server->shutdown_op = (mcpg_gop_t){shutdown_done, server};
     for (uint32_t i = 0; i < MAX_STREAMS; i++)
@@ -365,7 +311,7 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     if (status != MCPG_OK) goto err_end;
     server->server = create_server();
     grpc_server_register_completion_queue(server->server, server->pump.cq, NULL);
-    status = listen_on(server, error, error_cap);
+    status = mcpg__glisten_open(&address, &server->listener, error, error_cap);
     if (status != MCPG_OK) goto err_abandon;
     grpc_server_start(server->server);
     status = mcpg__gpump_start(&server->pump, "mcpg-rpc-srv");
@@ -373,8 +319,14 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     (void)pthread_mutex_lock(&server->pump.lock);
     accept_next(server);
     (void)pthread_mutex_unlock(&server->pump.lock);
+    status = mcpg__glisten_start(server->listener, server->server);
+    if (status != MCPG_OK) goto err_stop;
     *out = server;
     return MCPG_OK;
+
+err_stop:
+    server_stop(server);
+    return status;
 
 err_abandon:
     abandon(server);
@@ -389,7 +341,7 @@ err_end:
 /* ---- the table ---- */
 
 static size_t server_address(const mcpg_rpc_server_t *server, char *buf, size_t cap) {
-    return mcpg__rpc_address_text(&server->address, buf, cap);
+    return mcpg__rpc_address_text(mcpg__glisten_address(server->listener), buf, cap);
 }
 
 static mcpg_status_t server_send(mcpg_rpc_server_t *server, uint64_t conn, const uint8_t *buf, size_t len) {
@@ -405,19 +357,6 @@ static void server_close(mcpg_rpc_server_t *server, uint64_t conn) {
     peer_t *p = find(server, conn);
     if (p != NULL) mcpg__gstream_close(&p->s);
     (void)pthread_mutex_unlock(&server->pump.lock);
-}
-
-static void server_stop(mcpg_rpc_server_t *server) {
-    if (server == NULL) return;
-    (void)pthread_mutex_lock(&server->pump.lock);
-    server->stopping = true;
-    server->pump.is_ending = true;
-    server->stop_deadline_us = mcpg__now().us + MCPG_RPC_FLUSH_US;
-    for (mcpg_gstream_t *s = server->pump.streams; s != NULL; s = s->next) mcpg__gstream_close(s);
-    grpc_server_shutdown_and_notify(server->server, server->pump.cq, &server->shutdown_op);
-    (void)pthread_mutex_unlock(&server->pump.lock);
-    mcpg__gpump_join(&server->pump);
-    free_server(server);
 }
 
 const mcpg_rpc_ops_t *mcpg__rpc_grpc(void) {

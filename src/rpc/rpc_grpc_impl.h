@@ -41,7 +41,7 @@ typedef struct mcpg_gpump {
     uint64_t next_tick_us;                 /* UINT64_MAX: none */
     void (*turn)(struct mcpg_gpump *self); /* after each event, lock held: the owner's shutdown */
     bool cq_down;
-    bool is_ending; /* tick as long as there are streams */
+    bool is_ending; /* tick: the owner waits for something that makes no event */
 } mcpg_gpump_t;
 
 /* What differs between server and client. */

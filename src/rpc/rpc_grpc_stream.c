@@ -17,18 +17,12 @@
 /* ---- library ---- */
 
 static mcpg_log_t grpc_log;
-static pthread_once_t grpc_log_once = PTHREAD_ONCE_INIT;
 
 /* gRPC would write to stderr of somebody's training job; its errors are of interest only with MOONCAKE_LOG=debug. */
 static void route_log(gpr_log_func_args *args) {
     if (args->severity != GPR_LOG_SEVERITY_ERROR) return;
     mcpg__log(&grpc_log, MCPG_LOG_DEBUG, "grpc_error %s (%s:%d)", args->message, args->file, args->line);
 }
-static void route_log_once(void) {
-    mcpg__log_init(&grpc_log, NULL, NULL, "grpc");
-    gpr_set_log_function(route_log);
-}
-
 /* gRPC's threads and ours must not take the application's signals; synchronous ones stay deliverable. */
 static void block_signals(sigset_t *old) {
     static const int keep[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -38,10 +32,19 @@ static void block_signals(sigset_t *old) {
     (void)pthread_sigmask(SIG_SETMASK, &all, old);
 }
 
+/* One reference stays for the life of the process: gRPC's last shutdown would wait up to 10 s for the poller of a write
+ * that once blocked, and a stop must not. Every other one is balanced. */
+static void begin_once(void) {
+    mcpg__log_init(&grpc_log, NULL, NULL, "grpc");
+    gpr_set_log_function(route_log);
+    grpc_init();
+}
+
 void mcpg__grpc_begin(void) {
-    (void)pthread_once(&grpc_log_once, route_log_once);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigset_t old;
     block_signals(&old);
+    (void)pthread_once(&once, begin_once);
     grpc_init();
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
@@ -55,7 +58,7 @@ static void tick(mcpg_gpump_t *p, uint64_t now_us);
 
 static void schedule(mcpg_gpump_t *p, uint64_t now_us) {
     uint64_t wait_us = UINT64_MAX;
-    if (p->closing_count > 0 || (p->is_ending && p->streams != NULL)) wait_us = MCPG_RPC_FLUSH_US / 50u;
+    if (p->closing_count > 0 || p->is_ending) wait_us = MCPG_RPC_FLUSH_US / 50u;
     if (p->stalled_count > 0) wait_us = MCPG_RPC_REOFFER_US;
     if (wait_us == UINT64_MAX) {
         p->next_tick_us = UINT64_MAX;

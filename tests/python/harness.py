@@ -37,7 +37,9 @@ class Rank:
     def new_store(self) -> dist.Store:
         return dist.TCPStore(HOST, self.port, is_master=False, wait_for_workers=False, timeout=self.timeout)
 
-    def init(self, options: Any = None, backend: str = "mooncake-cpu", rank: int | None = None, world: int | None = None) -> None:
+    def init(
+        self, options: Any = None, backend: str = "mooncake-cpu", rank: int | None = None, world: int | None = None
+    ) -> None:
         dist.init_process_group(
             backend,
             store=dist.PrefixStore("job", self.store),
@@ -66,7 +68,16 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> No
         time.sleep(0.005)
 
 
-def _child(connection: Any, function: Callable[..., Any], rank: int, world: int, port: int, timeout_s: float, env: dict, kwargs: dict) -> None:
+def _child(
+    connection: Any,
+    function: Callable[..., Any],
+    rank: int,
+    world: int,
+    port: int,
+    timeout_s: float,
+    env: dict,
+    kwargs: dict,
+) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.environ.update(env)
@@ -100,6 +111,7 @@ class Job:
         self.env = env or {}
         self.server = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
         self.procs: list[Proc] = []
+        self.failed = False
 
     def start(self, function: Callable[..., Any], rank: int, world: int, **kwargs: Any) -> Proc:
         ours, theirs = _context.Pipe(duplex=False)
@@ -125,22 +137,42 @@ class Job:
                     open_[connection].outcome = ("died", f"exit code {open_[connection].process.exitcode}")
             if not ready:
                 break
-        bad = [p for p in procs if p.outcome is None or p.outcome[0] == "error" or (p.outcome[0] == "died" and p.rank not in may_die)]
+        bad = [
+            p
+            for p in procs
+            if p.outcome is None or p.outcome[0] == "error" or (p.outcome[0] == "died" and p.rank not in may_die)
+        ]
         for p in bad:
             if p.outcome is None:
                 os.kill(p.pid, signal.SIGUSR1)  # prints its stacks
         if bad:
-            time.sleep(0.3)
-            raise AssertionError("\n".join(f"--- rank {p.rank} pid {p.pid}: {p.outcome or f'no result in {seconds} s'}"
-                                           if p.outcome is None or p.outcome[0] != "error" else f"--- rank {p.rank}: {p.outcome[1]}" for p in bad))
+            self.failed = True
+            time.sleep(0.3)  # for the stacks to be printed
+            raise AssertionError(
+                "\n".join(
+                    (
+                        f"--- rank {p.rank} pid {p.pid}: {p.outcome or f'no result in {seconds} s'}"
+                        if p.outcome is None or p.outcome[0] != "error"
+                        else f"--- rank {p.rank}: {p.outcome[1]}"
+                    )
+                    for p in bad
+                )
+            )
         return [p.outcome[1] if p.outcome and p.outcome[0] == "ok" else None for p in procs]
 
-    def run(self, function: Callable[..., Any], world: int, may_die: tuple[int, ...] = (), seconds: float = 60.0, **kwargs: Any) -> list[Any]:
+    def run(
+        self,
+        function: Callable[..., Any],
+        world: int,
+        may_die: tuple[int, ...] = (),
+        seconds: float = 60.0,
+        **kwargs: Any,
+    ) -> list[Any]:
         return self.finish([self.start(function, r, world, **kwargs) for r in range(world)], may_die, seconds)
 
     def close(self) -> None:
         for p in self.procs:
-            p.process.join(8)
+            p.process.join(0.1 if self.failed else 8)
             if p.process.is_alive():
                 p.process.kill()
                 p.process.join(5)

@@ -90,7 +90,9 @@ def rank_replacement(r, victim, auto):
     if r.rank == victim:
         r.die()
     value, work = total()
-    assert pg.get_failed_ranks_hint(work).tolist() == [int(k == victim) for k in range(r.world)] and value == r.world - 1
+    assert (
+        pg.get_failed_ranks_hint(work).tolist() == [int(k == victim) for k in range(r.world)] and value == r.world - 1
+    )
     if auto:
         pg.sync_after_failure()
     else:

@@ -86,8 +86,11 @@ def rank_environment(r, name, value, words):
 
 @pytest.mark.parametrize(
     "name, value, words",
-    [("MOONCAKE_TRANSPORTS", "carrier-pigeon", "shm"), ("MOONCAKE_PG_AUTO_DEACTIVATE_ON_FAILURE", "maybe", "1 or 0"),
-     ("MOONCAKE_COORDINATOR", "127.0.0.1:1", "")],
+    [
+        ("MOONCAKE_TRANSPORTS", "carrier-pigeon", "shm"),
+        ("MOONCAKE_PG_AUTO_DEACTIVATE_ON_FAILURE", "maybe", "1 or 0"),
+        ("MOONCAKE_COORDINATOR", "127.0.0.1:1", ""),
+    ],
 )
 def test_environment(job, name, value, words):
     job.timeout_s = 3
@@ -121,9 +124,13 @@ def rank_mismatch(r):
 
     codes = [
         attempt(lambda: dist.all_reduce(torch.ones(3 if me == 1 else 4), async_op=True)),
-        attempt(lambda: dist.all_reduce(torch.ones(4, dtype=torch.float64 if me == 1 else torch.float32), async_op=True)),
+        attempt(
+            lambda: dist.all_reduce(torch.ones(4, dtype=torch.float64 if me == 1 else torch.float32), async_op=True)
+        ),
         attempt(lambda: dist.broadcast(torch.ones(3 if me == 1 else 4), 0, async_op=True)),
-        attempt(lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX if me == 1 else dist.ReduceOp.SUM, async_op=True)),
+        attempt(
+            lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX if me == 1 else dist.ReduceOp.SUM, async_op=True)
+        ),
     ]
     for _ in range(3):
         works_again(r)

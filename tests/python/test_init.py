@@ -84,7 +84,9 @@ def test_even_and_odd_subgroups(job):
 
 
 def rank_not_world(r):
-    dist.init_process_group("gloo", store=dist.PrefixStore("g", r.store), rank=r.rank, world_size=r.world, timeout=r.timeout)
+    dist.init_process_group(
+        "gloo", store=dist.PrefixStore("g", r.store), rank=r.rank, world_size=r.world, timeout=r.timeout
+    )
     group = dist.new_group([1, 2], backend="mooncake-cpu", timeout=r.timeout)
     if r.rank in (1, 2):
         assert total(10**r.rank, group) == 110
@@ -126,8 +128,13 @@ def test_two_jobs_on_one_store(job):
 
 
 def rank_env(r):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(r.port), RANK=str(r.rank), WORLD_SIZE=str(r.world),
-                      TORCHELASTIC_USE_AGENT_STORE="True")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(r.port),
+        RANK=str(r.rank),
+        WORLD_SIZE=str(r.world),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+    )
     dist.init_process_group("mooncake-cpu", timeout=r.timeout)
     assert total(1) == 2
     keys = "mooncake_pg/coordinator"

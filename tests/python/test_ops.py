@@ -15,7 +15,9 @@ def piece(rank, n, dtype=torch.int64):
 def rank_allreduce(r):
     r.init()
     ops = {
-        dist.ReduceOp.SUM: lambda s: s.sum(0), dist.ReduceOp.MIN: lambda s: s.amin(0), dist.ReduceOp.MAX: lambda s: s.amax(0),
+        dist.ReduceOp.SUM: lambda s: s.sum(0),
+        dist.ReduceOp.MIN: lambda s: s.amin(0),
+        dist.ReduceOp.MAX: lambda s: s.amax(0),
         dist.ReduceOp.PRODUCT: lambda s: s.prod(0),
     }
     for dtype in REDUCED:

@@ -20,7 +20,10 @@ update_ranks safe_point get_view get_rank_states events status ddp_hook DDPState
 def test_every_name_exists():
     assert [name for name in NAMES if not hasattr(pg, name)] == []
     assert pg.recover_ranks is pg.activate_ranks
-    assert [int(s) for s in (pg.ProposalStatus.Rejected, pg.ProposalStatus.Applied, pg.ProposalStatus.AppliedWithDroppedRanks)] == [0, 1, 2]
+    assert [
+        int(s)
+        for s in (pg.ProposalStatus.Rejected, pg.ProposalStatus.Applied, pg.ProposalStatus.AppliedWithDroppedRanks)
+    ] == [0, 1, 2]
     s = pg.SyncAfterFailureStatus
     assert [int(v) for v in (s.Reconciled, s.NoPending, s.Rejected)] == [0, 1, 2]
     assert "mooncake-cpu" in dist.Backend.backend_list and "mooncake" in dist.Backend.backend_list
@@ -43,7 +46,13 @@ def test_overloads():
     make = pg.MooncakeBackendOptions
 
     def fields(o):
-        return o.active_ranks is mask, o.is_extension, o.max_group_size, o.auto_deactivate_on_failure, o.auto_sync_on_failure
+        return (
+            o.active_ranks is mask,
+            o.is_extension,
+            o.max_group_size,
+            o.auto_deactivate_on_failure,
+            o.auto_sync_on_failure,
+        )
 
     assert fields(make(mask)) == (True, False, -1, True, True)
     assert fields(make(mask, True)) == (True, True, -1, True, True)
@@ -51,8 +60,9 @@ def test_overloads():
     assert fields(make(8)) == (False, False, 8, True, True)
     assert fields(make(8, True)) == (False, True, 8, True, True)
     assert fields(make(8, False, False, False)) == (False, False, 8, False, False)
-    assert fields(make(max_group_size=8, is_extension=True, auto_deactivate_on_failure=True, auto_sync_on_failure=False)) == (
-        False, True, 8, True, False)
+    assert fields(
+        make(max_group_size=8, is_extension=True, auto_deactivate_on_failure=True, auto_sync_on_failure=False)
+    ) == (False, True, 8, True, False)
     assert fields(make(active_ranks=mask, max_group_size=4, group_key="k")) == (True, False, 4, True, True)
     one = torch.ones(1, dtype=torch.int32)
     assert make(one).active_ranks is one and make(one).max_group_size == -1

@@ -19,7 +19,10 @@ def rank_handles(r):
     assert dist.all_gather([torch.zeros(3) for _ in range(2)], x) is None and dist.reduce(x, 0) is None
     y = torch.full((3,), float(r.rank))
     works = [
-        dist.all_reduce(y, async_op=True), dist.broadcast(x, 0, async_op=True), dist.barrier(async_op=True), dist.reduce(x, 0, async_op=True),
+        dist.all_reduce(y, async_op=True),
+        dist.broadcast(x, 0, async_op=True),
+        dist.barrier(async_op=True),
+        dist.reduce(x, 0, async_op=True),
         dist.all_gather([torch.zeros(3) for _ in range(2)], x, async_op=True),
     ]
     for work in works:
@@ -94,7 +97,11 @@ def rank_wait_timeout(r):
         x = torch.ones(4)
         work = dist.all_reduce(x, async_op=True)
         error = raised(lambda: work.wait(datetime.timedelta(milliseconds=200)))
-        assert isinstance(error, pg.MooncakeError) and error.code == "TIMED_OUT" and "allreduce" in str(error).lower().replace("_", "")
+        assert (
+            isinstance(error, pg.MooncakeError)
+            and error.code == "TIMED_OUT"
+            and "allreduce" in str(error).lower().replace("_", "")
+        )
         assert not work.is_completed()
         r.meet("timed out")
         assert work.wait() and x.tolist() == [2] * 4

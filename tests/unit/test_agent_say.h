@@ -166,6 +166,39 @@ static inline void say_notify(script_t *t, const mcpg_agent_notify_t *n) {
     }
 }
 
+/* The default is allowed here: say_effect lists every kind. */
+static inline void say_dp(script_t *t, const mcpg_agent_effect_t *f) {
+    int kind = (int)f->kind;
+    switch (kind) {
+    case MCPG_AGENT_FX_DP_GROUP:
+        say(t, "GROUP g%u slot %u cap %u%s%s%s", f->u.dp_group.gid.v, f->u.dp_group.slot.v, f->u.dp_group.capacity,
+            f->u.dp_group.isolated ? " isolated" : "", f->u.dp_group.manual ? " manual" : "",
+            f->u.dp_group.no_auto_sync ? " nosync" : "");
+        break;
+    case MCPG_AGENT_FX_DP_HOLD:
+        say(t, "HOLD g%u:%llu", f->u.dp_hold.gid.v, U(f->u.dp_hold.view.epoch));
+        break;
+    case MCPG_AGENT_FX_DP_RELEASE:
+        say(t, "RELEASE g%u:%llu", f->u.dp_release.gid.v, U(f->u.dp_release.view.epoch));
+        break;
+    case MCPG_AGENT_FX_DP_INSTALL:
+        say_install(t, f->u.dp_install);
+        break;
+    case MCPG_AGENT_FX_DP_SYNC_FENCE:
+        say(t, "FENCE g%u", f->u.dp_sync_fence.gid.v);
+        break;
+    case MCPG_AGENT_FX_DP_RESOLVE:
+        say(t, "RESOLVE g%u #%llu %s", f->u.dp_resolve.gid.v, U(f->u.dp_resolve.report_id),
+            status_name(f->u.dp_resolve.status));
+        break;
+    case MCPG_AGENT_FX_DP_GROUP_GONE:
+        say(t, "GONE g%u", f->u.dp_group_gone.gid.v);
+        break;
+    default:
+        fail();
+    }
+}
+
 static inline void say_effect(script_t *t, const mcpg_agent_effect_t *f) {
     if (f->kind == MCPG_AGENT_FX_ARM_TIMER) {
         t->armed = f->u.arm_timer.us;
@@ -201,28 +234,13 @@ static inline void say_effect(script_t *t, const mcpg_agent_effect_t *f) {
             U(f->u.link_check.check_id));
         break;
     case MCPG_AGENT_FX_DP_GROUP:
-        say(t, "GROUP g%u slot %u cap %u%s%s%s", f->u.dp_group.gid.v, f->u.dp_group.slot.v, f->u.dp_group.capacity,
-            f->u.dp_group.isolated ? " isolated" : "", f->u.dp_group.manual ? " manual" : "",
-            f->u.dp_group.no_auto_sync ? " nosync" : "");
-        break;
     case MCPG_AGENT_FX_DP_HOLD:
-        say(t, "HOLD g%u:%llu", f->u.dp_hold.gid.v, U(f->u.dp_hold.view.epoch));
-        break;
     case MCPG_AGENT_FX_DP_RELEASE:
-        say(t, "RELEASE g%u:%llu", f->u.dp_release.gid.v, U(f->u.dp_release.view.epoch));
-        break;
     case MCPG_AGENT_FX_DP_INSTALL:
-        say_install(t, f->u.dp_install);
-        break;
     case MCPG_AGENT_FX_DP_SYNC_FENCE:
-        say(t, "FENCE g%u", f->u.dp_sync_fence.gid.v);
-        break;
     case MCPG_AGENT_FX_DP_RESOLVE:
-        say(t, "RESOLVE g%u #%llu %s", f->u.dp_resolve.gid.v, U(f->u.dp_resolve.report_id),
-            status_name(f->u.dp_resolve.status));
-        break;
     case MCPG_AGENT_FX_DP_GROUP_GONE:
-        say(t, "GONE g%u", f->u.dp_group_gone.gid.v);
+        say_dp(t, f);
         break;
     case MCPG_AGENT_FX_CALL_DONE:
         say_done(t, f->u.call_done);
@@ -238,6 +256,5 @@ static inline void say_effect(script_t *t, const mcpg_agent_effect_t *f) {
         break;
     }
 }
-
 
 #endif

@@ -1,0 +1,122 @@
+/* coord_sync.c: sync_after_failure: collect the entries of all live active ranks, then one sync barrier per covered
+ * group.
+ *
+ * The first entry fences the group and every group whose active ranks are all in it. Time-outs are the agents'. It must
+ * never commit by itself: it says when a sync barrier is due (sync_go).
+ */
+#include "coordinator/coord_state.h"
+
+static void active_ranks_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
+    mcpg__rankset_clear(out);
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1))
+        mcpg__rankset_add(out, mcpg__coord_slot(c, g, s)->rank.v);
+}
+
+static void begin(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    mcpg_rankset_t ours, theirs;
+    g->sync_on = true;
+    g->syncing_due = true;
+    active_ranks_of(c, g, &ours);
+    for (uint32_t i = 0; i < c->group_high; i++) {
+        mcpg_coord_group_t *h = &c->groups[i];
+        if (h->phase != MCPG_COORD_GROUP_READY || h == g || mcpg__rankset_empty(&h->active) || h->sync_owner.v != 0)
+            continue;
+        active_ranks_of(c, h, &theirs);
+        if (!mcpg__rankset_subset(&theirs, &ours)) continue;
+        h->sync_owner = g->gid;
+        h->syncing_due = true;
+        mcpg__coord_touch(h);
+    }
+    mcpg__coord_touch(g);
+}
+
+static mcpg_status_t check(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m,
+                           const mcpg_coord_group_t *g, mcpg_coord_text_t *text) {
+    if (c->shutting) { /* I9 */
+        mcpg__coord_say(text, "the coordinator is shutting down: no agreement is possible any more");
+        return MCPG_SHUTTING_DOWN;
+    }
+    uint32_t slot = g == NULL ? MCPG_COORD_NONE : mcpg__coord_slot_of(c, g, rank);
+    if (slot == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, slot)) {
+        mcpg__coord_say(text, "rank ");
+        mcpg__coord_say_u64(text, rank);
+        mcpg__coord_say(text, " is not registered in group ");
+        mcpg__coord_say_u64(text, m->gid.v);
+        mcpg__coord_say(text, ": create the group again");
+        return MCPG_NOT_FOUND;
+    }
+    if (!mcpg__coord_active_live(c, g, slot)) {
+        mcpg__coord_say(text, "in-group rank ");
+        mcpg__coord_say_u64(text, slot);
+        mcpg__coord_say(text, " is not active in the group: call join_group");
+        return MCPG_NOT_ACTIVE;
+    }
+    if (!g->sync_on && g->sync_owner.v == 0 && m->first_failed_seq == MCPG_NO_SEQ && mcpg__rankset_empty(&m->failed)) {
+        mcpg__coord_say(text, "nothing failed here and nobody waits: go on");
+        return MCPG_NO_PENDING;
+    }
+    return MCPG_OK;
+}
+
+void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m, mcpg_coord_effects_t *fx) {
+    mcpg_coord_text_t text = {.len = 0};
+    mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
+    mcpg_status_t status = check(c, rank, m, g, &text);
+    if (status != MCPG_OK) {
+        mcpg__fx_refuse_call(fx, c->conns[rank], m->call_id, status, g == NULL ? 0 : g->committed.epoch, &text);
+        return;
+    }
+    uint32_t slot = mcpg__coord_slot_of(c, g, rank);
+    if (!g->sync_on) begin(c, g);
+    for (uint32_t s = mcpg__rankset_next(&m->failed, 0); s < g->order_count; s = mcpg__rankset_next(&m->failed, s + 1))
+        mcpg__rankset_add(&g->sync_failed, s);
+    if (m->first_failed_seq < g->sync_first) g->sync_first = m->first_failed_seq;
+    mcpg__rankset_add(&g->sync_entered, slot);
+    mcpg__coord_slot(c, g, slot)->sync_call = m->call_id;
+    mcpg__coord_touch(g);
+}
+
+/* The covered group's share of what its owner agreed on: the same ranks, in its own slots. */
+static void hand_down(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_coord_group_t *h) {
+    for (uint32_t s = mcpg__rankset_next(&g->sync_failed, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->sync_failed, s + 1)) {
+        uint32_t slot = mcpg__coord_slot_of(c, h, mcpg__coord_slot(c, g, s)->rank.v);
+        if (slot != MCPG_COORD_NONE) mcpg__rankset_add(&h->sync_failed, slot);
+    }
+}
+
+/* Everybody who is alive and active has entered: evaluated again whenever the group reacts, so whenever somebody dies.
+ */
+void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    if (!g->sync_on || g->sync_go || mcpg__rankset_empty(&g->sync_entered)) return;
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
+        bool counts = mcpg__coord_active_live(c, g, s) && mcpg__coord_registered(c, g, s);
+        if (counts && !mcpg__rankset_has(&g->sync_entered, s)) return;
+    }
+    g->sync_go = true;
+    for (uint32_t i = 0; i < c->group_high; i++) {
+        mcpg_coord_group_t *h = &c->groups[i];
+        if (h->phase != MCPG_COORD_GROUP_READY || h->sync_owner.v != g->gid.v) continue;
+        hand_down(c, g, h);
+        h->sync_go = true;
+        mcpg__coord_touch(h);
+    }
+}
+
+void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    (void)c;
+    g->last_sync_failed = g->sync_failed;
+    g->last_sync_first = g->sync_first;
+    g->sync_on = false;
+    g->sync_go = false;
+    g->syncing_due = false;
+    g->sync_owner.v = 0;
+    g->sync_first = MCPG_NO_SEQ;
+    mcpg__rankset_clear(&g->sync_failed);
+    mcpg__rankset_clear(&g->sync_entered);
+}
+
+void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot) {
+    mcpg__rankset_del(&g->sync_entered, slot);
+}

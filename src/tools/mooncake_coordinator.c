@@ -1,0 +1,162 @@
+/* mooncake_coordinator.c: a coordinator in a process of its own, so that any rank of the job may die.
+ *
+ * Uses nothing but the public API. Prints the address that agents connect to as its only line on stdout; diagnostics go
+ * to stderr. SIGTERM or SIGINT: drains, stops, exits 0. Exit code 2: bad usage; 1: it could not start.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mooncake/pg.h"
+
+typedef struct {
+    const char *bind, *event_log_dir, *address_file;
+    uint64_t term;
+    bool help, version;
+} options_t;
+
+static void usage(FILE *to) {
+    (void)fprintf(
+        to,
+        "usage: mooncake-coordinator [options]\n"
+        "  --bind ADDRESS         127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/path (default 127.0.0.1:0, any "
+        "port)\n"
+        "  --term N               higher than any earlier coordinator's of this job (default 1)\n"
+        "  --event-log-dir DIR    write the flight recorder there (default MOONCAKE_EVENT_LOG_DIR, else off)\n"
+        "  --address-file PATH    write the address there when it is listening, remove the file at the end\n"
+        "  --version, --help\n"
+        "Agents find it with MOONCAKE_COORDINATOR=ADDRESS. Timers: MOONCAKE_HEARTBEAT_US and the others of pg.h.\n");
+}
+
+static bool parse_term(const char *text, uint64_t *out) {
+    uint64_t value = 0;
+    size_t len = strlen(text);
+    if (len == 0 || len > 18) return false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        value = value * 10u + (uint64_t)(text[i] - '0');
+    }
+    if (value == 0) return false;
+    *out = value;
+    return true;
+}
+
+/* The value of "--name VALUE" or "--name=VALUE" when argv[*i] is that option; *bad when the value is missing. */
+static const char *value_of(int argc, char **argv, int *i, const char *name, bool *bad) {
+    size_t len = strlen(name);
+    if (strncmp(argv[*i], name, len) != 0) return NULL;
+    if (argv[*i][len] == '=') return argv[*i] + len + 1;
+    if (argv[*i][len] != '\0') return NULL;
+    if (*i + 1 < argc) return argv[++*i];
+    (void)fprintf(stderr, "mooncake-coordinator: option '%s' needs a value\n", name);
+    *bad = true;
+    return NULL;
+}
+
+static bool parse_one(int argc, char **argv, int *i, options_t *o) {
+    bool bad = false;
+    const char *given = argv[*i], *value = NULL;
+    if (strcmp(given, "--help") == 0 || strcmp(given, "-h") == 0) {
+        o->help = true;
+    } else if (strcmp(given, "--version") == 0) {
+        o->version = true;
+    } else if ((value = value_of(argc, argv, i, "--bind", &bad)) != NULL) {
+        o->bind = value;
+    } else if (!bad && (value = value_of(argc, argv, i, "--event-log-dir", &bad)) != NULL) {
+        o->event_log_dir = value;
+    } else if (!bad && (value = value_of(argc, argv, i, "--address-file", &bad)) != NULL) {
+        o->address_file = value;
+    } else if (!bad && (value = value_of(argc, argv, i, "--term", &bad)) != NULL) {
+        if (parse_term(value, &o->term)) return true;
+        (void)fprintf(
+            stderr, "mooncake-coordinator: term '%s' is not a number from 1 on: leave --term out or give one\n", value);
+        return false;
+    } else if (!bad) {
+        (void)fprintf(stderr, "mooncake-coordinator: unknown option '%s': see --help\n", given);
+        return false;
+    }
+    return !bad;
+}
+
+/* The recorder itself only warns when it has no folder; who asks for one on the command line wants to know at once. */
+static bool is_usable_dir(const char *dir) {
+    struct stat st;
+    if (dir == NULL) return true;
+    if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode) && access(dir, W_OK | X_OK) == 0) return true;
+    (void)fprintf(stderr,
+                  "mooncake-coordinator: event log folder '%s' does not exist or may not be written: create it first\n",
+                  dir);
+    return false;
+}
+
+/* Appears whole or not at all: a reader that waits for the file must never read half an address. */
+static bool write_address(const char *path, const char *address) {
+    char temporary[4096];
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
+    int fd =
+        n > 0 && (size_t)n < sizeof temporary ? open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
+    bool ok = fd >= 0 && dprintf(fd, "%s\n", address) > 0;
+    if (fd >= 0 && close(fd) != 0) ok = false;
+    if (ok && rename(temporary, path) == 0) return true;
+    (void)fprintf(
+        stderr,
+        "mooncake-coordinator: cannot write address file '%s' (%s): give a path in a folder that may be written\n",
+        path, strerror(errno));
+    if (fd >= 0) (void)unlink(temporary);
+    return false;
+}
+
+static int run(const options_t *o) {
+    sigset_t stop;
+    (void)sigemptyset(&stop);
+    (void)sigaddset(&stop, SIGTERM);
+    (void)sigaddset(&stop, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &stop,
+                          NULL); /* before any thread: all of them inherit it, sigwait below gets the signal */
+    (void)signal(SIGPIPE, SIG_IGN);
+    mcpg_coordinator_config_t config = MCPG_COORDINATOR_CONFIG_INITIALIZER;
+    config.bind = o->bind;
+    config.term = o->term;
+    config.event_log_dir = o->event_log_dir;
+    mcpg_coordinator_t *coordinator = NULL;
+    char error[512] = "", address[256];
+    mcpg_status_t status = mcpg_coordinator_start(&config, &coordinator, error, sizeof error);
+    if (status != MCPG_OK) {
+        (void)fprintf(stderr, "mooncake-coordinator: %s\n", error[0] != '\0' ? error : mcpg_status_text(status));
+        return status == MCPG_INVALID_ARGUMENT ? 2 : 1;
+    }
+    (void)mcpg_coordinator_address(coordinator, address, sizeof address);
+    bool ok = o->address_file == NULL || write_address(o->address_file, address);
+    if (ok) {
+        (void)printf("%s\n", address);
+        (void)fflush(stdout);
+        int got = 0;
+        (void)sigwait(&stop, &got);
+        if (o->address_file != NULL) (void)unlink(o->address_file);
+    }
+    mcpg_coordinator_stop(coordinator);
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    options_t o = {.term = 1};
+    for (int i = 1; i < argc; i++) {
+        if (parse_one(argc, argv, &i, &o)) continue;
+        return 2;
+    }
+    if (o.help) {
+        usage(stdout);
+        return 0;
+    }
+    if (o.version) {
+        (void)printf("mooncake-coordinator %s\n", mcpg_version());
+        return 0;
+    }
+    if (!is_usable_dir(o.event_log_dir)) return 2;
+    return run(&o);
+}
