@@ -1,7 +1,7 @@
 """mooncake.pg: fault-tolerant process groups for torch.distributed.
 
-Importing this module registers the backends "mooncake-cpu" (CPU tensors) and "mooncake" (CUDA tensors). All ranks in the calls below
-are in-group ranks. This file checks arguments and names results; what they mean is decided in libmooncake_pg.
+Importing this module registers the backends "mooncake-cpu" (CPU tensors) and "mooncake" (CUDA tensors). All ranks in
+the calls below are in-group ranks. This file checks arguments and names results; libmooncake_pg decides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _truth(name: str, value: Any) -> bool:
     return value
 
 
-# ---- Options ------------------------------------------------------------------------------------------------------------------------
+# ---- Options ----
 
 _POSITIONAL = {
     "tensor": ("active_ranks", "is_extension", "max_group_size"),
@@ -58,10 +58,11 @@ class MooncakeBackendOptions:
     """Options of one group, immutable.
 
     MooncakeBackendOptions(active_ranks, is_extension=False, max_group_size=-1)
-    MooncakeBackendOptions(max_group_size, is_extension=False, auto_deactivate_on_failure=True, auto_sync_on_failure=True)
+    MooncakeBackendOptions(max_group_size, is_extension=False, auto_deactivate_on_failure=True,
+                           auto_sync_on_failure=True)
 
-    Every name may also be given as a keyword, and group_key only so. active_ranks is an int32 tensor that will hold the group's
-    active mask (one 0 or 1 per rank); its content is overwritten.
+    Every name may also be given as a keyword, and group_key only so. active_ranks is an int32 tensor that will hold the
+    group's active mask (one 0 or 1 per rank); its content is overwritten.
     """
 
     __slots__ = (
@@ -92,7 +93,8 @@ class MooncakeBackendOptions:
         names = _POSITIONAL["tensor" if args and isinstance(args[0], torch.Tensor) else "size"]
         if len(args) > len(names):
             raise TypeError(
-                f"MooncakeBackendOptions takes at most {len(names)} positional arguments ({', '.join(names)}), got {len(args)}"
+                f"MooncakeBackendOptions takes at most {len(names)} positional arguments ({', '.join(names)}), "
+                f"got {len(args)}"
             )
         given = dict(zip(names, args))
         for name, value in kwargs.items():
@@ -115,8 +117,8 @@ class MooncakeBackendOptions:
             raise ValueError(f"max_group_size {size} is out of range: use 1 to {MAX_RANKS}, or -1 for the group's size")
         if values["auto_sync_on_failure"] and not values["auto_deactivate_on_failure"]:
             raise ValueError(
-                "auto_sync_on_failure=True needs auto_deactivate_on_failure=True: a manual group is MooncakeBackendOptions(max_group_size, "
-                "is_extension, False, False)"
+                "auto_sync_on_failure=True needs auto_deactivate_on_failure=True: "
+                "a manual group is MooncakeBackendOptions(max_group_size, is_extension, False, False)"
             )
         key = values["group_key"]
         if key is not None and (not isinstance(key, str) or not key):
@@ -128,7 +130,8 @@ class MooncakeBackendOptions:
             raise TypeError(f"active_ranks must be a tensor, got {type(mask).__name__}")
         if mask.dtype != torch.int32 or not mask.is_contiguous():
             raise ValueError(
-                f"active_ranks must be a contiguous int32 tensor, got dtype {mask.dtype}: use torch.zeros(n, dtype=torch.int32)"
+                f"active_ranks must be a contiguous int32 tensor, got dtype {mask.dtype}: "
+                "use torch.zeros(n, dtype=torch.int32)"
             )
         if mask.numel() < max(size, 1):
             raise ValueError(
@@ -165,13 +168,13 @@ def _default_options() -> MooncakeBackendOptions:
     return MooncakeBackendOptions(auto_deactivate_on_failure=deactivate, auto_sync_on_failure=sync)
 
 
-# ---- Creation -----------------------------------------------------------------------------------------------------------------------
+# ---- Creation ----
 
 
 def createMooncakeCpuBackend(
     dist_backend_opts: Any, backend_options: Optional[MooncakeBackendOptions] = None
 ) -> dist.ProcessGroup:
-    """The creator behind "mooncake-cpu". Returns when the group is Ready, or for is_extension when it is attached and isolated."""
+    """The creator behind "mooncake-cpu". Returns when the group is Ready; a joiner's when attached and isolated."""
     if backend_options is None:
         backend_options = _default_options()
     if not isinstance(backend_options, MooncakeBackendOptions):
@@ -235,7 +238,7 @@ dist.Backend.register_backend("mooncake-cpu", createMooncakeCpuBackend, extended
 dist.Backend.register_backend("mooncake", createMooncakeBackend, extended_api=True, devices=["cuda"])
 
 
-# ---- Settings, before the first group -----------------------------------------------------------------------------------------------
+# ---- Settings, before the first group ----
 
 _device_filter: list[str] = []
 
@@ -281,11 +284,11 @@ def set_p2p_timeout_us(us: int) -> None:
 
 
 def set_fault_reconciliation_window_us(us: int) -> None:
-    """Longest judgement of a link failure, for the coordinator that this process may host. Before init_process_group."""
+    """Longest judgement of a link failure, for a coordinator hosted by this process. Before init_process_group."""
     _C.set_reconcile_us(_positive("reconciliation window", us))
 
 
-# ---- Membership ---------------------------------------------------------------------------------------------------------------------
+# ---- Membership ----
 
 
 class ProposalStatus(enum.IntEnum):
@@ -328,7 +331,7 @@ class SyncAfterFailureResponse(NamedTuple):
 
 
 class View(NamedTuple):
-    """A group's active set. incarnations[i] belongs to rank active[i] and changes when another process takes the rank."""
+    """A group's active set. incarnations[i] belongs to active[i] and changes when another process takes the rank."""
 
     epoch: int
     active: tuple[int, ...]
@@ -337,7 +340,7 @@ class View(NamedTuple):
     term: int
 
 
-# Answers that mean the call itself was wrong or the process cannot go on: these raise, everything else is a Rejected response.
+# The call itself was wrong or the process cannot go on: these raise, everything else is a Rejected response.
 _MISUSE = {
     "INVALID_ARGUMENT",
     "INVALID_STATE",
@@ -361,7 +364,7 @@ def _ranks(name: str, ranks: Sequence[int]) -> list[int]:
 
 
 def get_active_ranks(group: Optional[dist.ProcessGroup] = None) -> torch.Tensor:
-    """The int32 mask itself, one 0 or 1 per rank; it follows every membership change. Writing to it changes nothing else."""
+    """The int32 mask itself, one 0 or 1 per rank; follows every change. Writing to it changes nothing else."""
     return _C.active_ranks(_group(group))
 
 
@@ -441,14 +444,14 @@ def get_view(group: Optional[dist.ProcessGroup] = None) -> View:
 
 
 def safe_point(group: Optional[dist.ProcessGroup] = None) -> View:
-    """Step boundary, to be called at the same places by every rank: returns the view that the next operation runs in."""
+    """Step boundary, called at the same places by every rank: returns the view that the next operation runs in."""
     return _view(*_C.safe_point(_group(group)))
 
 
 def sync_after_failure(
     group: Optional[dist.ProcessGroup] = None, timeout_us: int = 300_000_000
 ) -> SyncAfterFailureResponse:
-    """Agreement after a failure: the same answer at every survivor. Call it on a group that holds every rank the step talks to."""
+    """The same answer at every survivor. Call it on a group that holds every rank the step talks to."""
     code, text, _term, epoch, failed, first, resume = _C.sync_after_failure(
         _group(group), _positive("timeout", timeout_us)
     )
@@ -462,11 +465,11 @@ def sync_after_failure(
     return SyncAfterFailureResponse(status, reason, code, epoch, list(failed), first, resume)
 
 
-# ---- Works --------------------------------------------------------------------------------------------------------------------------
+# ---- Works ----
 
 
 def get_failed_ranks_hint(work: dist.Work) -> Optional[torch.Tensor]:
-    """int32 CPU tensor of max_group_size: 1 for each rank that failed in this operation. Waits for it. None for a foreign Work."""
+    """int32 CPU tensor of max_group_size: 1 for each rank that failed in it. Waits. None for a foreign Work."""
     return _C.failed_ranks_hint(work)
 
 
@@ -496,7 +499,7 @@ def ddp_hook(state: DDPState, bucket: dist.GradBucket) -> torch.futures.Future[t
     return work.get_future().then(lambda future: future.value()[0])
 
 
-# ---- The process --------------------------------------------------------------------------------------------------------------------
+# ---- The process ----
 
 
 def status() -> dict[str, Any]:
@@ -525,7 +528,7 @@ class Event(NamedTuple):
 
 
 def events(timeout: Optional[float] = None) -> Iterator[Event]:
-    """View and state changes from now on. Ends when nothing happened for timeout seconds (None: no limit) or the last group is gone."""
+    """View and state changes from now on. Ends after timeout quiet seconds (None: no limit), or with the last group."""
     queue = _C.subscribe()
 
     def follow() -> Iterator[Event]:
@@ -583,47 +586,15 @@ def _at_exit() -> None:
 
 atexit.register(_at_exit)
 
+# fmt: off
 __all__ = [
-    "Coordinator",
-    "DDPState",
-    "Event",
-    "EventKind",
-    "MAX_RANKS",
-    "MooncakeBackendOptions",
-    "MooncakeError",
-    "ProposalStatus",
-    "ProposeViewUpdateResponse",
-    "RankState",
-    "SyncAfterFailureResponse",
-    "SyncAfterFailureStatus",
-    "View",
-    "ViewUpdateStatus",
-    "activate_ranks",
-    "createMooncakeBackend",
-    "createMooncakeCpuBackend",
-    "ddp_hook",
-    "deactivate_ranks",
-    "events",
-    "extend_group_size_to",
-    "get_active_ranks",
-    "get_current_epoch",
-    "get_failed_ranks_hint",
-    "get_local_success",
-    "get_num_synced_ranks",
-    "get_peer_state",
-    "get_rank_states",
-    "get_view",
-    "join_group",
-    "recover_ranks",
-    "safe_point",
-    "set_collective_timeout_us",
-    "set_device_filter",
-    "set_fault_reconciliation_window_us",
-    "set_host_ip",
-    "set_p2p_timeout_us",
-    "set_transfer_engine",
-    "start_coordinator",
-    "status",
-    "sync_after_failure",
+    "Coordinator", "DDPState", "Event", "EventKind", "MAX_RANKS", "MooncakeBackendOptions", "MooncakeError",
+    "ProposalStatus", "ProposeViewUpdateResponse", "RankState", "SyncAfterFailureResponse",
+    "SyncAfterFailureStatus", "View", "ViewUpdateStatus", "activate_ranks", "createMooncakeBackend",
+    "createMooncakeCpuBackend", "ddp_hook", "deactivate_ranks", "events", "extend_group_size_to",
+    "get_active_ranks", "get_current_epoch", "get_failed_ranks_hint", "get_local_success", "get_num_synced_ranks",
+    "get_peer_state", "get_rank_states", "get_view", "join_group", "recover_ranks", "safe_point",
+    "set_collective_timeout_us", "set_device_filter", "set_fault_reconciliation_window_us", "set_host_ip",
+    "set_p2p_timeout_us", "set_transfer_engine", "start_coordinator", "status", "sync_after_failure",
     "update_ranks",
 ]

@@ -47,7 +47,8 @@ typedef struct {
     uint64_t first_failed_seq;
     uint64_t timeout_us;
 } mcpg_agent_call_sync_t;
-typedef struct { uint64_t call_id; mcpg_gid_t gid; } mcpg_agent_call_leave_t;  /* group destroyed here */
+/* Group destroyed here. next_seq: of the operation that would have come next, as the data plane knows it. */
+typedef struct { uint64_t call_id; mcpg_gid_t gid; uint64_t next_seq; } mcpg_agent_call_leave_t;
 typedef struct { uint64_t call_id; } mcpg_agent_call_detach_t;                 /* end of the context */
 typedef struct { mcpg_rank_t rank; mcpg_incarnation_t inc; uint8_t state; uint64_t check_id; } mcpg_agent_link_ev_t;
 typedef struct { mcpg_rank_t rank; mcpg_incarnation_t inc; uint8_t proof; } mcpg_agent_death_ev_t;

@@ -8,7 +8,6 @@
 /* ---- digests ---- */
 
 uint64_t mcpg__agent_wire_digest(const mcpg_agent_t *agent) {
-    if (!agent->have_states) return 0;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < agent->rank_high; i++) {
         const mcpg_agent_rank_t *r = &agent->ranks[i];
@@ -94,7 +93,7 @@ static uint64_t add_session(uint64_t d, const mcpg_agent_t *a) {
                               a->calls_answered,    a->now.us};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) d = mcpg__digest_u64(d, words[i]);
     d = add_bits(d, a->stream_open, a->told_attached, a->lost, a->loss_judged);
-    d = add_bits(d, a->have_states, a->stop_due, false, false);
+    d = add_bits(d, a->stop_due, false, false, false);
     d = add_inc(d, a->inc);
     return mcpg__digest_bytes(d, a->refusal_text, a->refusal_len);
 }

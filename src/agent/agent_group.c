@@ -32,8 +32,10 @@ void mcpg__agent_group_drop(mcpg_agent_t *agent, uint32_t index) {
         agent->group_high--;
 }
 
-static void send_leave(mcpg_gid_t gid, mcpg_agent_effects_t *fx) {
-    mcpg__agent_send(fx, MCPG_UP_LEAVE_GROUP)->u.leave_group.gid = gid;
+static void send_leave(mcpg_gid_t gid, uint64_t next_seq, mcpg_agent_effects_t *fx) {
+    mcpg_up_leave_group_t *leave = &mcpg__agent_send(fx, MCPG_UP_LEAVE_GROUP)->u.leave_group;
+    leave->gid = gid;
+    leave->next_seq = next_seq;
 }
 
 void mcpg__agent_group_end(mcpg_agent_t *agent, uint32_t index, mcpg_agent_effects_t *fx) {
@@ -43,7 +45,7 @@ void mcpg__agent_group_end(mcpg_agent_t *agent, uint32_t index, mcpg_agent_effec
     if (group->stage == MCPG_AGENT_GROUP_OPEN) {
         mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_GROUP_GONE)->u.dp_group_gone.gid = group->gid;
         if (mcpg__agent_up(agent)) {
-            send_leave(group->gid, fx);
+            send_leave(group->gid, group->next_seq, fx);
         } else if (agent->stage != MCPG_AGENT_FAILED) {
             group->stage = MCPG_AGENT_GROUP_LEAVING;
             free_slots(agent, group);
@@ -194,7 +196,7 @@ void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registere
     if (call == NULL || call->kind != MCPG_AGENT_CALL_REGISTER || call->installing) {
         /* Nobody waits for it any more: the caller was told that it failed, so the coordinator must not count on this
          * rank. */
-        if (msg->status == MCPG_OK && !known) send_leave(msg->gid, fx);
+        if (msg->status == MCPG_OK && !known) send_leave(msg->gid, 0, fx);
         return;
     }
     if (msg->status != MCPG_OK) {
@@ -212,7 +214,7 @@ void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registere
         mcpg__agent_text_add(&text, fault);
         mcpg__agent_call_close(agent, call, known ? MCPG_INVALID_STATE : MCPG_INTERNAL, fx)->text =
             mcpg__agent_text_bytes(&text);
-        if (!known) send_leave(msg->gid, fx);
+        if (!known) send_leave(msg->gid, 0, fx);
         mcpg__agent_group_drop(agent, index);
         return;
     }
@@ -283,6 +285,7 @@ void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t 
         mcpg__agent_call_refuse(fx, call->call_id, MCPG_NOT_FOUND, "this process has no such group");
         return;
     }
+    if (call->next_seq > agent->groups[index].next_seq) agent->groups[index].next_seq = call->next_seq;
     mcpg__agent_group_end(agent, index, fx);
     (void)mcpg__agent_call_answer(fx, call->call_id, MCPG_OK);
 }
@@ -292,7 +295,7 @@ void mcpg__agent_group_resend(mcpg_agent_t *agent, bool renewed, mcpg_agent_effe
     for (uint32_t i = 0; i < high; i++) {
         mcpg_agent_group_t *group = &agent->groups[i];
         if (group->stage == MCPG_AGENT_GROUP_LEAVING) {
-            send_leave(group->gid, fx);
+            send_leave(group->gid, group->next_seq, fx);
             mcpg__agent_group_drop(agent, i);
         } else if (group->stage == MCPG_AGENT_GROUP_OPEN && (renewed || !group->registered)) {
             group->registered = false;

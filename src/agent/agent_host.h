@@ -45,7 +45,8 @@ MCPG_MUST_USE mcpg_status_t mcpg__agent_host_propose(mcpg_agent_host_t *host, mc
                                                      mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap);
 MCPG_MUST_USE mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_sync_t *call, mcpg_agent_call_done_t *done_out,
                                                   char *text_out, size_t text_cap);
-void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid); /* waits until the machine took it */
+/* next_seq: of the data plane. Waits until the machine took it. */
+void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid, uint64_t next_seq);
 /* Snapshot reads: any thread, no message. */
 uint32_t mcpg__agent_host_rank_states(const mcpg_agent_host_t *host, mcpg_rank_state_t *states, uint32_t cap);
 bool mcpg__agent_host_peer_ok(const mcpg_agent_host_t *host, mcpg_gid_t gid, mcpg_slot_t slot);

@@ -137,8 +137,8 @@ mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_syn
     return run_call(host, &ev, &ev.u.call_sync.call_id, backstop(call->timeout_us), false, done_out, text_out, text_cap);
 }
 
-void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid) {
-    mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_LEAVE, .u.call_leave = {.gid = gid}};
+void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid, uint64_t next_seq) {
+    mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_LEAVE, .u.call_leave = {.gid = gid, .next_seq = next_seq}};
     (void)run_call(host, &ev, &ev.u.call_leave.call_id, LEAVE_LIMIT_US, false, NULL, NULL, 0);
 }
 

@@ -103,6 +103,7 @@ static void encode_call(mcpg_put_t *o, const mcpg_agent_event_t *e) {
     } else if (e->kind == MCPG_AGENT_EV_CALL_LEAVE) {
         mcpg__put_u64(o, e->u.call_leave.call_id);
         mcpg__put_u32(o, e->u.call_leave.gid.v);
+        mcpg__put_u64(o, e->u.call_leave.next_seq);
     } else {
         mcpg__put_u64(o, e->u.call_detach.call_id);
     }
@@ -204,6 +205,7 @@ static void decode_call(mcpg_get_t *in, mcpg_agent_event_t *e) {
     } else if (e->kind == MCPG_AGENT_EV_CALL_LEAVE) {
         e->u.call_leave.call_id = mcpg__get_u64(in);
         e->u.call_leave.gid.v = mcpg__get_u32(in);
+        e->u.call_leave.next_seq = mcpg__get_u64(in);
     } else {
         e->u.call_detach.call_id = mcpg__get_u64(in);
     }

@@ -113,7 +113,6 @@ void mcpg__agent_link_states(mcpg_agent_t *agent, const mcpg_down_rank_states_t 
         apply_info(agent, info, msg->check_id, fx);
     }
     if (!msg->full) return;
-    agent->have_states = true;
     for (uint32_t i = 0; i < agent->rank_high; i++) {
         mcpg_agent_rank_t *r = &agent->ranks[i];
         if (!r->listed || mcpg__rankset_has(&named, i)) continue;

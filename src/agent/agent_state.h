@@ -116,7 +116,6 @@ struct mcpg_agent {
     bool told_attached; /* ATTACHED was emitted */
     bool lost;          /* COORDINATOR_LOST was notified and not BACK */
     bool loss_judged;   /* offline_us after the loss has passed */
-    bool have_states;
     bool stop_due;
     mcpg_time_t now;               /* of the event in work */
     uint64_t term, coordinator_id; /* highest ever attached to */

@@ -112,7 +112,7 @@ mcpg_status_t mcpg_group_create(mcpg_context_t *context, const mcpg_group_config
     status = mcpg__dp_set_group_timeout(context->dp, g->gid, c.timeout_us);
     if (status == MCPG_OK && c.active_mirror != NULL) status = mcpg__dp_set_mirror(context->dp, g->gid, c.active_mirror);
     if (status != MCPG_OK) {
-        mcpg__agent_host_leave(context->agent, g->gid);
+        mcpg__agent_host_leave(context->agent, g->gid, 0);
         free(g);
         return mcpg__fail(context, status, "the group was closed while it was being created");
     }
@@ -127,8 +127,12 @@ void mcpg__group_leave(mcpg_group_t *g, uint64_t flush_us) {
     mcpg_context_t *context = g->context;
     mcpg__events_barrier(context);
     (void)mcpg__dp_flush(context->dp, g->gid, flush_us); /* a peer that does not read must not stop us for longer */
+    uint32_t extent;
+    bool isolated;
+    uint64_t next_seq = 0;
+    if (mcpg__dp_next_view(context->dp, g->gid, &extent, &isolated, &next_seq) != MCPG_OK) next_seq = 0; /* closed already */
     mcpg__dp_abort(context->dp, g->gid, MCPG_ABORTED, "the group was destroyed by this rank");
-    mcpg__agent_host_leave(context->agent, g->gid);
+    mcpg__agent_host_leave(context->agent, g->gid, next_seq);
     mcpg__dp_ops()->group_close(context->dp, g->gid);
     free(g);
 }

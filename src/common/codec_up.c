@@ -131,6 +131,7 @@ static mcpg_status_t put_sync_enter(mcpg_arena_t *arena, const mcpg_up_sync_ente
 static mcpg_status_t put_leave_group(mcpg_arena_t *arena, const mcpg_up_leave_group_t *m, Mooncake__Pg__LeaveGroup *w) {
     (void)arena;
     w->gid = m->gid.v;
+    w->next_seq = m->next_seq;
     return MCPG_OK;
 }
 
@@ -277,6 +278,7 @@ static mcpg_status_t get_leave_group(mcpg_arena_t *arena, const Mooncake__Pg__Le
     (void)arena;
     MCPG_WIRE_CHECK(w->gid != 0);
     m->gid.v = w->gid;
+    m->next_seq = w->next_seq;
     return MCPG_OK;
 }
 

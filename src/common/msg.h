@@ -129,7 +129,8 @@ typedef struct {
     mcpg_rankset_t failed;     /* slots this rank saw fail */
     uint64_t first_failed_seq; /* MCPG_NO_SEQ: none here, entered because of SYNCING */
 } mcpg_up_sync_enter_t;
-typedef struct { mcpg_gid_t gid; } mcpg_up_leave_group_t;
+/* next_seq: the number that the leaver's next operation would have had; operations below it end with it as usual. */
+typedef struct { mcpg_gid_t gid; uint64_t next_seq; } mcpg_up_leave_group_t;
 typedef struct { uint32_t reserved; } mcpg_up_detach_t; /* graceful end of the process's context */
 
 #define MCPG_UP_MSGS(X)                               \

@@ -62,12 +62,12 @@ void mcpg__coord_fault_open(mcpg_coord_t *c, const mcpg_rankset_t *suspects, mcp
     *index_out = index;
 }
 
+/* What a check found after check_id was sent also answers the older rounds that ask the same. */
 void mcpg__coord_fault_answered(mcpg_coord_t *c, uint64_t check_id, uint32_t rank, uint32_t suspect) {
     if (c->faults_used == 0) return;
     for (uint32_t i = 0; i < MCPG_COORD_MAX_FAULTS; i++) {
-        if (!c->faults[i].used || c->faults[i].check_id != check_id) continue;
+        if (!c->faults[i].used || c->faults[i].check_id > check_id) continue;
         if (owes(c, i, rank, suspect)) mcpg__bit_put(mcpg__coord_answered(c, i, rank), suspect, true);
-        return;
     }
 }
 

@@ -241,7 +241,10 @@ void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group
     mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
     /* A process never comes back into the generation that it left; one that is still forming it may. */
     if (g->phase == MCPG_COORD_GROUP_READY) s->left = s->reg;
-    if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, s->reg)) mcpg__rankset_add(&g->leaving, slot);
+    if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, s->reg)) {
+        mcpg__rankset_add(&g->leaving, slot);
+        s->ack_seq = m->next_seq; /* as good as an ACK: what it still does is below that number */
+    }
     mcpg__coord_unregister(c, g, slot);
     mcpg__rankset_del(&g->unseen, slot); /* it has no view here any more that it could lose */
 }
@@ -281,14 +284,15 @@ static bool resync(mcpg_coord_t *c, mcpg_coord_group_t *g, bool members_told, mc
     return true;
 }
 
-/* Rule 14: a founder that is proved dead blocks nobody. */
+/* Rule 14: a founder that is proved dead blocks nobody. One that said goodbye may be between two sessions of one process
+ * (destroyed everything, is about to start again): it is waited for until its process is known to have ended. */
 static bool boot_ready(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *founders) {
     bool any = false;
     mcpg__rankset_clear(founders);
     for (uint32_t s = 0; s < g->founder_count; s++) {
         const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
         bool here = mcpg__coord_registered(c, g, s) && r->state == MCPG_RANK_HEALTHY;
-        if (!here && !(r->known && r->dead)) return false;
+        if (!here && !(r->known && r->dead && (!r->left || r->exited))) return false;
         any = any || here;
         if (here || g->manual) mcpg__rankset_add(founders, s);
     }

@@ -104,7 +104,8 @@ static mcpg_status_t admissible(const mcpg_coord_t *c, const mcpg_coord_group_t 
                 mcpg__coord_say(text, ", it has no working link to rank ");
                 mcpg__coord_say_u64(text, peer);
             }
-            mcpg__coord_say(text, ": wait until get_peer_state shows it, or pass wait_us");
+            mcpg__coord_say(text, r->dead || !r->known ? ": start its process, or pass wait_us"
+                                                       : ": wait until get_peer_state shows it, or pass wait_us");
             return MCPG_NOT_HEALTHY;
         }
         if (!mcpg__coord_registered(c, g, s) || !mcpg__rankset_has(&g->awaiting, s)) {
@@ -133,16 +134,19 @@ static uint32_t find_identical(const mcpg_coord_t *c, const mcpg_coord_group_t *
     return MCPG_COORD_NONE;
 }
 
-/* A slot that one of the two wants in and the other out, or MAX_RANKS. */
+/* A slot that one of the two wants in and the other out, or MAX_RANKS. Removals with a stale stamp mean an older
+ * process. */
 static uint32_t find_opposite(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_coord_prop_t *wanted) {
     for (uint32_t i = g->first_proposal; i != MCPG_COORD_NONE; i = c->props[i].next) {
         const mcpg_coord_prop_t *p = &c->props[i];
         if (!in_flight(p)) continue;
-        mcpg_rankset_t a = p->activate, b = p->deactivate;
-        mcpg__rankset_and(&a, &wanted->deactivate);
-        mcpg__rankset_and(&b, &wanted->activate);
-        mcpg__rankset_or(&a, &b);
-        if (!mcpg__rankset_empty(&a)) return mcpg__rankset_next(&a, 0);
+        mcpg_rankset_t out_now = wanted->deactivate, out_then = p->deactivate;
+        mcpg__rankset_minus(&out_now, &wanted->stale);
+        mcpg__rankset_and(&out_now, &p->activate);
+        mcpg__rankset_minus(&out_then, &p->stale);
+        mcpg__rankset_and(&out_then, &wanted->activate);
+        mcpg__rankset_or(&out_now, &out_then);
+        if (!mcpg__rankset_empty(&out_now)) return mcpg__rankset_next(&out_now, 0);
     }
     return MCPG_MAX_RANKS;
 }
@@ -252,8 +256,10 @@ void mcpg__coord_propose(mcpg_coord_t *c, uint32_t rank, const mcpg_up_propose_t
         mcpg_rankset_t add, remove;
         stale_stamps(c, g, m, &wanted.stale);
         still_to_do(c, g, &wanted, &add, &remove);
-        if (mcpg__rankset_empty(&add) && mcpg__rankset_empty(&remove)) {
-            status = take(c, g, &wanted, MCPG_COORD_PROP_APPLIED, conn, m, &text); /* already satisfied */
+        bool satisfied = mcpg__rankset_empty(&add) && mcpg__rankset_empty(&remove);
+        /* What an open request is about to undo is not satisfied. */
+        if (satisfied && find_opposite(c, g, &wanted) == MCPG_MAX_RANKS) {
+            status = take(c, g, &wanted, MCPG_COORD_PROP_APPLIED, conn, m, &text);
         } else {
             status = check_against(c, g, &wanted, &text);
             bool merges = status == MCPG_OK && find_identical(c, g, &wanted) != MCPG_COORD_NONE;

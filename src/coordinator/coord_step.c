@@ -258,7 +258,7 @@ static uint64_t earliest_deadline(const mcpg_coord_t *c) {
         const mcpg_coord_barrier_t *b = &c->groups[i].barrier;
         if (c->gids[i] == 0 || b->phase == MCPG_COORD_BARRIER_NONE) continue;
         if (b->deadline_us > c->now.us && b->deadline_us < earliest) earliest = b->deadline_us;
-        bool counts = b->phase == MCPG_COORD_BARRIER_ALL && b->removed_deadline_us > c->now.us;
+        bool counts = b->removed_deadline_us > c->now.us && !mcpg__rankset_empty(&b->removed);
         if (counts && b->removed_deadline_us < earliest) earliest = b->removed_deadline_us;
     }
     return earliest;

@@ -107,7 +107,7 @@ static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t
     b->deadline_us = mcpg__after(c->now, c->config.timers.ack_us);
     b->removed_deadline_us = mcpg__after(c->now, c->config.timers.ack_added_us);
     mcpg__coord_want(c, b->deadline_us);
-    mcpg__coord_want(c, b->removed_deadline_us);
+    if (!mcpg__rankset_empty(&b->removed)) mcpg__coord_want(c, b->removed_deadline_us);
     send_prepare(c, g, &ask, fx);
     mcpg__rankset_or(&b->asked, &ask);
 }
@@ -204,6 +204,13 @@ static uint64_t switch_for(const mcpg_coord_t *c, const mcpg_coord_group_t *g, c
         uint64_t ack = mcpg__coord_slot(c, g, s)->ack_seq;
         if (mcpg__rankset_has(&b->acked, s) && ack > highest) highest = ack;
     }
+    /* What a rank did before it said goodbye ends with it: nobody may be past that in the new view, least of all its
+     * root. */
+    for (uint32_t s = mcpg__rankset_next(&g->leaving, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->leaving, s + 1)) {
+        uint64_t next = mcpg__coord_slot(c, g, s)->ack_seq;
+        if (mcpg__rankset_has(&b->removed, s) && !mcpg__rankset_has(&g->fenced, s) && next > highest) highest = next;
+    }
     if (b->kind == MCPG_COORD_BARRIER_SYNC) return next_step(highest);
     if (!mcpg__rankset_empty(&b->added) && (highest >> MCPG_STEP_SHIFT) != 0) return next_step(highest);
     return highest;
@@ -226,7 +233,7 @@ static void record_stayers(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_ra
 static void record_removed(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_rankset_t *removed, uint64_t switch_seq) {
     for (uint32_t s = mcpg__rankset_next(removed, 0); s < g->order_count; s = mcpg__rankset_next(removed, s + 1)) {
         mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
-        bool acked = mcpg__rankset_has(&g->barrier.acked, s);
+        bool acked = mcpg__rankset_has(&g->barrier.acked, s) || mcpg__rankset_has(&g->leaving, s);
         if (!mcpg__rankset_has(&g->fenced, s))
             slot->leave_seq = !acked ? 0 : slot->ack_seq < switch_seq ? slot->ack_seq : switch_seq;
         mcpg__rankset_del(&g->fenced, s);

@@ -126,6 +126,8 @@ struct mcpg_dpgroup {
     mcpg_rankset_t failed; /* since the last sync or safe point */
     uint64_t first_failed_seq;
     mcpg_dp_work_t *head, *tail, *next_start; /* collectives */
+    uint64_t *owed; /* numbers that this rank ended while held: the others are told when their view is known */
+    uint32_t owed_count, owed_cap;
     mcpg_dp_work_t *p2p_head, *p2p_tail;
     uint32_t outstanding, running;
     size_t scratch_used;
@@ -207,8 +209,9 @@ mcpg_status_t mcpg__op_judge(const mcpg_dpgroup_t *g, const mcpg_op_t *op, uint6
 bool mcpg__op_is_rooted(mcpg_op_kind_t kind);
 bool mcpg__op_is_p2p(mcpg_op_kind_t kind);
 void mcpg__op_start(mcpg_dp_work_t *w);
-/* Own end of a number that other ranks may wait for. */
-void mcpg__op_leave(mcpg_dpgroup_t *g, const mcpg_dpview_t *v, const mcpg_msg_key_t *key);
+/* Own end of a number that never started and that other ranks may wait for: they are told, when its view is known. */
+void mcpg__op_leave_number(mcpg_dpgroup_t *g, uint64_t seq);
+void mcpg__op_leave_owed(mcpg_dpgroup_t *g);
 /* Ends w (waiting, running or judging) now; the caller completes. why may be NULL (SYNCING: local success false, no error). */
 void mcpg__op_end(mcpg_dp_work_t *w, mcpg_status_t status, const char *why);
 void mcpg__op_finish(mcpg_exec_t *x); /* from progress: everything that could arrive has */

@@ -59,11 +59,12 @@ static void cond_wait_until(pthread_cond_t *cond, mcpg_engine_t *e, uint64_t at_
 /* Between rounds: others get the lock, completion callbacks run. */
 static void breathe(mcpg_engine_t *e) {
     bool unlocked = e->unlocked_due && e->hooks.unlocked != NULL;
-    e->unlocked_due = false;
-    if (!unlocked && atomic_load_explicit(&e->lock_wanted, memory_order_relaxed) == 0) return;
+    bool wanted = e->woken || atomic_load_explicit(&e->lock_wanted, memory_order_relaxed) != 0;
+    e->unlocked_due = e->woken = false;
+    if (!unlocked && !wanted) return;
     mcpg__engine_unlock(e);
     for (uint32_t i = 0; unlocked && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {}
-    if (atomic_load_explicit(&e->lock_wanted, memory_order_relaxed) != 0) sched_yield();
+    if (wanted) sched_yield();
     mcpg__engine_lock(e);
 }
 
@@ -95,7 +96,9 @@ static void sleep_in_epoll(mcpg_engine_t *e, uint64_t at_us) {
 }
 
 static void wake_other_waiters(mcpg_engine_t *e) {
-    if (e->waiters_asleep > 0) pthread_cond_broadcast(&e->waiter_cond);
+    if (e->waiters_asleep == 0) return;
+    pthread_cond_broadcast(&e->waiter_cond);
+    e->woken = true;
 }
 
 static void spin_adapt(mcpg_engine_t *e, uint64_t slept_us) {

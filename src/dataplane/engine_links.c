@@ -67,6 +67,8 @@ static void replace(mcpg_link_t *l, mcpg_incarnation_t inc) {
         next = x->next;
         if (mcpg__inc_cmp(x->peer_inc, inc) < 0) mcpg__lx_end(e, x, MCPG_LX_PEER_DEAD);
     }
+    /* What the process before this one had sent may still be wanted; what the one before that had sent is not. */
+    mcpg__unexpected_drop_older(e, l->rank, l->inc);
     l->inc = inc;
     l->state = MCPG_LINK_ST_NONE;
     l->connect_running = false;

@@ -125,6 +125,7 @@ void mcpg__group_close(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why)
     mcpg__link_forget_group(dp->engine, g->gid.v);
     mcpg__p2p_free(g);
     mcpg__view_free_all(g);
+    free(g->owed);
     free(g);
     dp->kick = true; /* whoever waits for the group must look again */
 }

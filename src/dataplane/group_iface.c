@@ -61,6 +61,7 @@ static void release_hold(void *dp, mcpg_gid_t gid) {
     mcpg_dpgroup_t *g = enter(dp, gid);
     if (g != NULL) {
         atomic_fetch_and_explicit(&g->word, ~MCPG_HOLD_BIT, memory_order_relaxed);
+        mcpg__op_leave_owed(g);
         mcpg__group_start_ready(g);
         ((mcpg_dp_t *)dp)->kick = true; /* a safe point may wait for this */
     }
@@ -113,6 +114,7 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     if ((joined && !first) || (c->sync && mcpg__group_next(g) < c->switch_seq)) mcpg__group_set_next(g, c->switch_seq);
     g->quiescing = false;
     atomic_fetch_and_explicit(&g->word, ~MCPG_HOLD_BIT, memory_order_relaxed);
+    mcpg__op_leave_owed(g);
     apply_departures(g);
     mcpg__group_start_ready(g);
     mcpg__view_prune(g);

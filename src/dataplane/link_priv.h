@@ -198,6 +198,7 @@ struct mcpg_engine {
     mcpg_prog_t prog;
     uint32_t waiters, waiters_asleep;
     uint64_t drive_gen;
+    bool woken; /* sleeping waiters were told to look: they need the lock */
     bool in_epoll, armed, unlocked_due, tick_due, service_due;
     uint32_t spin_us;
     uint64_t now_us, timer_us, ops_deadline_us;
@@ -277,6 +278,7 @@ void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u);      /* remo
 void mcpg__unexpected_add(mcpg_engine_t *e, mcpg_unexpected_t *u);
 mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc);
 void mcpg__unexpected_drop_stream(mcpg_engine_t *e, mcpg_rank_t source, uint64_t stream_id); /* announced ones of that stream */
+void mcpg__unexpected_drop_older(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc);
 void mcpg__unexpected_drop_group(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view, uint64_t below); /* view NULL: all */
 /* only_from NULL: from every rank. Announcing peers are told GONE. */
 void mcpg__unexpected_drop_op(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_rank_t *only_from);

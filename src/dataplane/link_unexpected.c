@@ -74,6 +74,15 @@ void mcpg__unexpected_drop_stream(mcpg_engine_t *e, mcpg_rank_t source, uint64_t
     }
 }
 
+void mcpg__unexpected_drop_older(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc) {
+    for (uint32_t i = 0; i < MCPG_HASH_SIZE; i++) {
+        for (mcpg_unexpected_t *u = e->unexpected[i], *next; u != NULL; u = next) {
+            next = u->next;
+            if (u->source.v == source.v && mcpg__inc_cmp(u->inc, inc) < 0) mcpg__unexpected_drop(e, u);
+        }
+    }
+}
+
 /* The peer that announced it must not wait for a grant that will never come. */
 static void drop_told(mcpg_engine_t *e, mcpg_unexpected_t *u) {
     mcpg_link_t *l = e->links[u->source.v];

@@ -41,11 +41,6 @@ static void fill_names(mcpg_exec_t *x) {
     if (op->kind == MCPG_OP_BARRIER) x->sig.dtype = 0;
 }
 
-void mcpg__op_leave(mcpg_dpgroup_t *g, const mcpg_dpview_t *v, const mcpg_msg_key_t *key) {
-    if (v == NULL || v == g->self_view) return;
-    mcpg__link_leave(g->dp->engine, key, v->m, v->count);
-}
-
 void mcpg__op_start(mcpg_dp_work_t *w) {
     mcpg_dpgroup_t *g = w->group;
     mcpg_dp_t *dp = g->dp;
@@ -81,20 +76,6 @@ void mcpg__op_start(mcpg_dp_work_t *w) {
     if (status != MCPG_OK) mcpg__op_end(w, status, "no memory for the operation's buffers: free some, or use smaller pieces");
 }
 
-/* This rank refuses a number that the others may wait for: say so. A held number's view is not known: the others are held too. */
-static void leave_number(mcpg_dpgroup_t *g, uint64_t seq) {
-    if (g->isolated || mcpg__group_held(g)) return;
-    const mcpg_dpview_t *v = mcpg__view_of(g, seq);
-    if (!mcpg__view_runs(g, v, seq)) return;
-    mcpg_msg_key_t key;
-    memset(&key, 0, sizeof key);
-    key.gid = g->gid.v;
-    key.view_term = v->id.term;
-    key.view_epoch = v->id.epoch;
-    key.seq = seq;
-    mcpg__op_leave(g, v, &key);
-}
-
 static void set_deadline(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     const uint64_t limit = w->op.timeout_us != 0 ? w->op.timeout_us : g->timeout_us;
     if (limit == 0) return;
@@ -119,12 +100,12 @@ static void append(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
 static mcpg_status_t refuse(mcpg_dpgroup_t *g, const mcpg_op_t *op, uint64_t seq, char *error, size_t cap) {
     if (g->ended != MCPG_OK) {
         (void)snprintf(error, cap, "%s refused: %s", mcpg_op_name(op->kind), g->ended_why);
-        leave_number(g, seq);
+        mcpg__op_leave_number(g, seq);
         return g->ended;
     }
     const mcpg_status_t supported = mcpg__op_supported(op, error, cap);
     if (supported != MCPG_OK) {
-        leave_number(g, seq);
+        mcpg__op_leave_number(g, seq);
         return supported;
     }
     if (g->quiescing) {
@@ -145,7 +126,7 @@ static mcpg_status_t submit_collective(mcpg_dpgroup_t *g, const mcpg_op_t *op, m
             mcpg__dp_work_release(w);
         }
         (void)snprintf(error, cap, "%s: no memory for one more outstanding operation: wait for earlier ones", mcpg_op_name(op->kind));
-        leave_number(g, seq);
+        mcpg__op_leave_number(g, seq);
         return MCPG_NO_MEMORY;
     }
     w->seq = seq;

@@ -4,6 +4,7 @@
  * rank is dead: it says what it saw (contract D3).
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dataplane/coll.h"
@@ -81,7 +82,7 @@ void mcpg__op_resolve(mcpg_dp_work_t *w, mcpg_status_t status) {
  * and a rank that has not heard yet must not take this one for failed. */
 static void say_left(mcpg_exec_t *x) {
     if (!x->p2p) {
-        mcpg__op_leave(x->group, x->view, &x->key);
+        if (x->view != x->group->self_view) mcpg__link_leave(x->dp->engine, &x->key, x->view->m, x->view->count);
         return;
     }
     const int32_t member = mcpg__view_find(x->view, x->work->op.peer);
@@ -103,30 +104,47 @@ static void end_running(mcpg_dp_work_t *w, bool quiet) {
     detach(w);
 }
 
-/* A number that was never started: the others may be in it. */
-static void leave_waiting(mcpg_dp_work_t *w) {
-    mcpg_dpgroup_t *g = w->group;
-    if (mcpg__op_is_p2p(w->op.kind) || g->isolated || g->newest == NULL) return;
-    const bool held = mcpg__group_held(g) && w->seq >= g->hold_seq;
-    const mcpg_dpview_t *v = mcpg__view_of(g, w->seq);
-    if (held || !mcpg__view_runs(g, v, w->seq)) return;
+static void leave_now(mcpg_dpgroup_t *g, uint64_t seq) {
+    const mcpg_dpview_t *v = mcpg__view_of(g, seq);
+    if (v == g->self_view || !mcpg__view_runs(g, v, seq)) return;
     mcpg_msg_key_t key;
     memset(&key, 0, sizeof key);
     key.gid = g->gid.v;
     key.view_term = v->id.term;
     key.view_epoch = v->id.epoch;
-    key.seq = w->seq;
-    mcpg__op_leave(g, v, &key);
+    key.seq = seq;
+    mcpg__link_leave(g->dp->engine, &key, v->m, v->count);
+}
+
+void mcpg__op_leave_number(mcpg_dpgroup_t *g, uint64_t seq) {
+    if (!mcpg__group_held(g) || (g->newest != NULL && seq < g->hold_seq)) {
+        leave_now(g, seq);
+        return;
+    }
+    if (g->owed_count == g->owed_cap) {
+        const uint32_t cap = g->owed_cap == 0 ? 16u : g->owed_cap * 2u;
+        uint64_t *grown = (uint64_t *)realloc(g->owed, cap * sizeof *grown);
+        if (grown == NULL) return; /* the others find out by their own timeout */
+        g->owed = grown;
+        g->owed_cap = cap;
+    }
+    g->owed[g->owed_count++] = seq;
+}
+
+void mcpg__op_leave_owed(mcpg_dpgroup_t *g) {
+    for (uint32_t i = 0; i < g->owed_count; i++) leave_now(g, g->owed[i]);
+    g->owed_count = 0;
 }
 
 void mcpg__op_end(mcpg_dp_work_t *w, mcpg_status_t status, const char *why) {
+    mcpg_dpgroup_t *g = w->group;
     const mcpg_wstate_t state = mcpg__work_state(w);
     const bool quiet = status == MCPG_OK; /* SYNCING */
     MCPG_ASSERT(state == MCPG_W_WAITING || state == MCPG_W_RUNNING || state == MCPG_W_JUDGING);
     if (state == MCPG_W_RUNNING) {
         end_running(w, quiet);
     } else if (state == MCPG_W_WAITING && !quiet && status != MCPG_NOT_ACTIVE && status != MCPG_ROOT_NOT_ACTIVE) {
-        leave_waiting(w);
+        if (!mcpg__op_is_p2p(w->op.kind)) mcpg__op_leave_number(g, w->seq);
     }
     w->local_success = false;
     w->report_id = 0;

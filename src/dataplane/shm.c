@@ -22,6 +22,7 @@
 
 #define NAME_BYTES 16u
 #define RING_BYTES (256u * 1024u)
+#define PIECE_BYTES (RING_BYTES / 4u) /* published at a time: the other side copies meanwhile */
 #define CTL_BYTES 4096u
 #define MAP_BYTES (CTL_BYTES + 2u * RING_BYTES)
 _Static_assert((RING_BYTES & (RING_BYTES - 1u)) == 0 && 2 * sizeof(mcpg_ring_ctl_t) <= CTL_BYTES, "layout");
@@ -71,6 +72,7 @@ static int64_t stream_writev(mcpg_stream_t *base, const struct iovec *iov, int i
     int64_t room = mcpg__ring_writable(&s->out);
     if (room < 0) base->broken = true;
     if (base->broken || s->hung_up) return -1;
+    if (room > (int64_t)PIECE_BYTES) room = (int64_t)PIECE_BYTES;
     int64_t took = 0;
     for (int i = 0; i < iov_count && room > 0; i++) {
         size_t n = iov[i].iov_len < (size_t)room ? iov[i].iov_len : (size_t)room;
@@ -96,6 +98,7 @@ static int64_t stream_read(mcpg_stream_t *base, void *buf, size_t cap) {
     }
     if (there == 0) return end ? -1 : 0;
     size_t n = cap < (size_t)there ? cap : (size_t)there;
+    if (n > PIECE_BYTES) n = PIECE_BYTES;
     mcpg__ring_copy_out(&s->in, buf, n);
     s->in.own += n;
     atomic_store(&s->in.ctl->head, s->in.own);

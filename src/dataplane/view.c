@@ -96,14 +96,15 @@ static void lower(uint64_t *seq, uint64_t to) {
 /* One entry of COMMIT's leave list. In the new view it means a fenced slot, unless the slot has a new process there. */
 static void apply_leave(mcpg_dpgroup_t *g, mcpg_dpview_t *fresh, const mcpg_leave_t *leave) {
     const int32_t now = mcpg__view_find(fresh, leave->slot.v);
-    bool replaced = false;
-    for (mcpg_dpview_t *v = g->newest; v != NULL; v = v->older) {
+    const int32_t last = g->newest == NULL ? -1 : mcpg__view_find(g->newest, leave->slot.v);
+    const mcpg_incarnation_t none = {0, 0}, leaver = last < 0 ? none : g->newest->m[last].inc;
+    /* It may not have reached the view that it leaves: back through its unbroken membership. */
+    for (mcpg_dpview_t *v = last < 0 ? NULL : g->newest; v != NULL; v = v->older) {
         const int32_t i = mcpg__view_find(v, leave->slot.v);
-        if (i < 0) continue;
-        const bool same = now >= 0 && mcpg__inc_eq(v->m[i].inc, fresh->m[now].inc);
-        if (v == g->newest && now >= 0 && !same) replaced = true;
+        if (i < 0 || !mcpg__inc_eq(v->m[i].inc, leaver)) break;
         lower(&v->leave_seq[i], leave->leave_seq);
     }
+    const bool replaced = now >= 0 && last >= 0 && !mcpg__inc_eq(fresh->m[now].inc, leaver);
     if (now >= 0 && !replaced) lower(&fresh->leave_seq[now], leave->leave_seq);
 }
 

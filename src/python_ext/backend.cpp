@@ -8,8 +8,7 @@
 
 namespace mooncake_torch {
 
-/* ---- MooncakeBackend: life
- * --------------------------------------------------------------------------------------------------- */
+/* ---- MooncakeBackend: life ---- */
 
 namespace {
 
@@ -180,8 +179,7 @@ MooncakeBackend::WorkPtr MooncakeBackend::finish_call(c10d::OpType type, std::ve
     return c10::make_intrusive<MooncakeWork>(rank_, type, std::move(ops), std::move(outputs), source);
 }
 
-/* ---- MooncakeBackend: operations
- * --------------------------------------------------------------------------------------------- */
+/* ---- MooncakeBackend: operations ---- */
 
 namespace {
 

@@ -13,8 +13,7 @@
 
 namespace mooncake_torch {
 
-/* ---- Errors, the GIL, settings
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Errors, the GIL, settings ---- */
 
 Error::Error(mcpg_status_t code, const std::string &text)
     : c10::DistBackendError(c10::SourceLocation{"mooncake", "mooncake", 0}, text), status(code) {}
@@ -36,8 +35,7 @@ Settings &settings() {
     return *all;
 }
 
-/* ---- The Store
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- The Store ---- */
 
 namespace {
 
@@ -135,9 +133,7 @@ mcpg_status_t StoreKv::add(void *user, const char *key, int64_t delta, int64_t *
     });
 }
 
-/* ---- Events
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Events ---- */
 
 void EventQueue::push(const Event &event) {
     constexpr size_t cap = 4096;
@@ -190,8 +186,7 @@ std::shared_ptr<EventQueue> subscribe() {
     return queue;
 }
 
-/* ---- Context and groups
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Context and groups ---- */
 
 Context::Context(const Founder &founder) : kv_(founder.base_store), global_rank_(founder.global_rank) {
     mcpg_config_t config = {};

@@ -44,9 +44,7 @@ void translate(std::exception_ptr pointer) {
     }
 }
 
-/* ---- Groups
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Groups ---- */
 
 c10::intrusive_ptr<MooncakeBackend> backend_of(const GroupArg &group) {
     if (const auto ours = c10::dynamic_intrusive_pointer_cast<MooncakeProcessGroup>(group)) {
@@ -185,9 +183,7 @@ void join_group(const GroupArg &group, uint64_t timeout_us) {
     check(mcpg_group_join(held->handle, timeout_us), *held, "join_group");
 }
 
-/* ---- Works
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Works ---- */
 
 at::Tensor failed_ranks_hint(const WorkArg &work) {
     const auto ours = c10::dynamic_intrusive_pointer_cast<MooncakeWork>(work);
@@ -210,8 +206,7 @@ std::optional<bool> local_success(const WorkArg &work) {
     return ours->local_success();
 }
 
-/* ---- The process
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- The process ---- */
 
 struct ContextRef {
     Context *const context = Context::try_acquire();

@@ -14,9 +14,7 @@
 
 namespace mooncake_torch {
 
-/* ---- Op
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Op ---- */
 
 Op::Op(mcpg_op_kind_t kind, std::string group_name, uint32_t capacity)
     : kind_(kind), group_name_(std::move(group_name)), hint_(capacity, 0) {}
@@ -196,8 +194,7 @@ bool Op::local_success() {
     return done_ && success_;
 }
 
-/* ---- MooncakeWork
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- MooncakeWork ---- */
 
 MooncakeWork::MooncakeWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Op>> ops,
                            std::vector<at::Tensor> outputs, int source)

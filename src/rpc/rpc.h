@@ -23,7 +23,9 @@ typedef struct {
     void *user;
     void (*connected)(void *user);
     bool (*message)(void *user, const uint8_t *buf, size_t len); /* false: as above */
-    void (*closed)(void *user, mcpg_status_t why);               /* exactly once per connect that was accepted */
+    /* Exactly once per connect that was accepted. OK: an orderly end by either side. BUSY: this side's queue overflowed. NOT_SUPPORTED: what
+     * answers there is not a coordinator. LIMIT: it has no room. UNAVAILABLE: lost. connect may be called from here. */
+    void (*closed)(void *user, mcpg_status_t why);
 } mcpg_rpc_client_events_t;
 
 typedef struct {
@@ -37,7 +39,8 @@ typedef struct {
     void (*server_stop)(mcpg_rpc_server_t *server);                 /* joins its threads, frees; NULL allowed */
     mcpg_status_t (*client_create)(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
                                    size_t error_cap);
-    mcpg_status_t (*client_connect)(mcpg_rpc_client_t *client); /* one stream at a time; INVALID_STATE if one is open */
+    /* One stream at a time; INVALID_STATE if one is open. Waits for a server as long as it takes: connected() or closed() follows. */
+    mcpg_status_t (*client_connect)(mcpg_rpc_client_t *client);
     mcpg_status_t (*client_send)(mcpg_rpc_client_t *client, const uint8_t *buf, size_t len);
     void (*client_disconnect)(mcpg_rpc_client_t *client); /* flushes what is queued, at most 1 s; then closed() */
     void (*client_destroy)(mcpg_rpc_client_t *client);    /* joins, frees; no callback after it; NULL allowed */

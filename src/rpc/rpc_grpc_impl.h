@@ -15,8 +15,8 @@
 #include "common/base.h"
 #include "rpc/rpc.h"
 
-#define MCPG_RPC_OUT_COUNT  4096u                /* messages that may wait in one stream */
-#define MCPG_RPC_OUT_BYTES  (8u * 1024u * 1024u) /* and their bytes */
+#define MCPG_RPC_OUT_COUNT  4096u             /* messages that may wait in one stream */
+#define MCPG_RPC_OUT_BYTES  ((size_t)8 << 20) /* and their bytes */
 #define MCPG_RPC_FLUSH_US   1000000u /* an orderly close waits this long for the peer, then breaks the stream */
 #define MCPG_RPC_REOFFER_US 2000u    /* a message that the receiver refused is offered again after this */
 #define MCPG_RPC_METHOD     "/mooncake.pg.Coordinator/Attach"
@@ -96,7 +96,7 @@ void mcpg__gstream_close(
 void mcpg__gstream_abort(mcpg_gstream_t *s, mcpg_status_t why);
 void mcpg__gstream_op_done(mcpg_gstream_t *s); /* end of each op's done: may free s */
 
-/* Library start and end, balanced; routes gRPC's log away from stderr. */
+/* Library start and end, in pairs; routes gRPC's log away from stderr. */
 void mcpg__grpc_begin(void);
 void mcpg__grpc_end(void);
 

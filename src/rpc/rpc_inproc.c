@@ -17,7 +17,7 @@
 #include "rpc/rpc_address.h"
 
 #define OUT_COUNT  4096u
-#define OUT_BYTES  (8u * 1024u * 1024u)
+#define OUT_BYTES  ((size_t)8 << 20)
 #define FLUSH_US   1000000u
 #define REOFFER_US 2000u
 #define NAME_CAP   64u
@@ -217,7 +217,10 @@ static void *server_main(void *arg) {
     for (;;) {
         uint64_t wait_us = UINT64_MAX, now_us = mcpg__now().us;
         bool moved = false;
-        for (pipe_t *p = s->pipes; p != NULL && !moved; p = p->next) moved = server_step(s, p, now_us, &wait_us);
+        for (pipe_t *p = s->pipes, *next; p != NULL; p = next) {
+            next = p->next; /* a step may free p, but no other: only this thread ends streams */
+            if (server_step(s, p, now_us, &wait_us)) moved = true;
+        }
         if (moved) continue;
         if (s->stopping && s->pipes == NULL) break;
         wait_on(&s->wake, wait_us);

@@ -335,7 +335,7 @@ static void test_hold_is_answered_and_installed(void **state) {
     mcpg_member_t failed = {{0}, {0}, {1, 2}};
     assert_true(W.observer->op_failed(W.observer->user, (mcpg_gid_t){3}, 5, 18, &failed, 1));
     assert_true(wait_for("up:OP_FAILED"));
-    mcpg__agent_host_leave(h, (mcpg_gid_t){3});
+    mcpg__agent_host_leave(h, (mcpg_gid_t){3}, 19);
     assert_true(wait_for("dp:gone"));
     assert_true(wait_for("up:LEAVE_GROUP"));
     mcpg__agent_host_stop(h);
@@ -414,7 +414,7 @@ static void test_event_encoding_round_trips(void **state) {
         {.kind = MCPG_AGENT_EV_CALL_JOIN, .u.call_join = {1, {2}, 3}},
         {.kind = MCPG_AGENT_EV_CALL_PROPOSE, .u.call_propose = {1, {2}, set, set, 3, 4}},
         {.kind = MCPG_AGENT_EV_CALL_SYNC, .u.call_sync = {1, {2}, set, 3, 4}},
-        {.kind = MCPG_AGENT_EV_CALL_LEAVE, .u.call_leave = {1, {2}}},
+        {.kind = MCPG_AGENT_EV_CALL_LEAVE, .u.call_leave = {1, {2}, 3}},
         {.kind = MCPG_AGENT_EV_CALL_DETACH, .u.call_detach = {1}},
     };
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {

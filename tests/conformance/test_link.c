@@ -115,7 +115,9 @@ static void groups_do_not_block(void **state) {
         post(&n0, &flood[i], true);
     }
     for (uint64_t i = 0; i < 100; i++) exchange(&n0, &n1, 3, i, 64, true);
+    mcpg__engine_lock(n0.e);
     assert_false(s.ended);
+    mcpg__engine_unlock(n0.e);
     xfer_init(&r, &n0, 1, 1, in, big);
     post(&n1, &r, false);
     expect(&n1, &r, MCPG_LX_DONE);
@@ -300,10 +302,10 @@ static void mismatch(void **state) {
 
 static void closed_link_ends_posts_and_reopens(void **state) {
     (void)state;
-    static uint8_t buf[1 << 20];
+    static uint8_t buf[1 << 20], in[100];
     xfer_t s, r, later;
     xfer_init(&s, &n1, 14, 1, buf, sizeof(buf));
-    xfer_init(&r, &n1, 14, 2, buf, 10);
+    xfer_init(&r, &n1, 14, 2, in, 10);
     post(&n0, &s, true);
     post(&n0, &r, false);
     unsigned lost = atomic_load(&n0.lost[1]);
@@ -315,7 +317,7 @@ static void closed_link_ends_posts_and_reopens(void **state) {
     xfer_init(&later, &n1, 14, 3, buf, 100);
     post(&n0, &later, true);
     link_pair(&n0, &n1);
-    xfer_init(&r, &n0, 14, 3, buf, 100);
+    xfer_init(&r, &n0, 14, 3, in, 100);
     post(&n1, &r, false);
     expect(&n1, &r, MCPG_LX_DONE);
     expect(&n0, &later, MCPG_LX_DONE);

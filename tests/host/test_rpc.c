@@ -37,8 +37,10 @@ static void pair_start(pair_t *p, const table_t *table) {
     assert_int_not_equal(p->conn, 0);
 }
 static void pair_stop(pair_t *p) {
+    uint64_t start_us = mcpg__now().us;
     client_peer_destroy(&p->client);
     server_peer_stop(&p->server);
+    assert_true(mcpg__now().us - start_us < 5000000u); /* whatever was blocked before */
 }
 
 static int by_value(const void *a, const void *b) {

@@ -1,5 +1,6 @@
-"""Runs one function as N ranks in processes forked from a server that has imported torch once. Every wait is bounded; processes are ended by
-pid. The Store lives in the test process, so that any rank may die. Never sleeps to synchronise."""
+"""Runs one function as N ranks in processes forked from a server that has imported torch once. Every wait is
+bounded; processes are ended by pid. The Store lives in the test process, so that any rank may die. Never sleeps
+to synchronise."""
 
 from __future__ import annotations
 

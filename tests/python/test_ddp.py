@@ -1,4 +1,4 @@
-"""DistributedDataParallel: the same step as one process, with its own reduction and with pg.ddp_hook, whole and after a death."""
+"""DistributedDataParallel: the same step as one process, with and without pg.ddp_hook, and after a death."""
 
 import torch
 import torch.distributed as dist

@@ -10,11 +10,14 @@ import torch.distributed as dist
 
 from mooncake import pg
 
-NAMES = """createMooncakeBackend createMooncakeCpuBackend set_host_ip set_device_filter set_transfer_engine set_collective_timeout_us
-set_p2p_timeout_us set_fault_reconciliation_window_us get_active_ranks get_num_synced_ranks get_peer_state activate_ranks recover_ranks
-deactivate_ranks join_group extend_group_size_to get_failed_ranks_hint get_local_success get_current_epoch sync_after_failure
-ProposeViewUpdateResponse ProposalStatus ViewUpdateStatus SyncAfterFailureResponse SyncAfterFailureStatus MooncakeBackendOptions
-update_ranks safe_point get_view get_rank_states events status ddp_hook DDPState start_coordinator MooncakeError""".split()
+NAMES = """
+createMooncakeBackend createMooncakeCpuBackend set_host_ip set_device_filter set_transfer_engine
+set_collective_timeout_us set_p2p_timeout_us set_fault_reconciliation_window_us get_active_ranks
+get_num_synced_ranks get_peer_state activate_ranks recover_ranks deactivate_ranks join_group extend_group_size_to
+get_failed_ranks_hint get_local_success get_current_epoch sync_after_failure ProposeViewUpdateResponse
+ProposalStatus ViewUpdateStatus SyncAfterFailureResponse SyncAfterFailureStatus MooncakeBackendOptions update_ranks
+safe_point get_view get_rank_states events status ddp_hook DDPState start_coordinator MooncakeError
+""".split()
 
 
 def test_every_name_exists():

@@ -1,17 +1,20 @@
 /* test_machines.c: coordinator and agents together, the way jobs use them, each story over many seeds.
  *
- * MCPG_MACHINES_SEEDS: how many seeds (default 200). MCPG_MACHINES_SEED: only this one, traced. The seed decides the order in which
- * streams of different agents deliver; a failure names it.
+ * MCPG_MACHINES_SEEDS: how many seeds (default 200). MCPG_MACHINES_SEED: only this one, traced. The seed decides the
+ * order in which streams of different agents deliver; a failure names it.
  */
 #include "unit/machines/world_priv.h"
 
 static const uint32_t order4[] = {0, 1, 2, 3};
-#define S(n) (UINT64_C(1) << (n))
+#define S(n)    (UINT64_C(1) << (n))
 #define LONG_US 60000000u
 
 /* ---- conditions ---- */
 
-typedef struct { uint32_t gid; uint64_t nodes, active; } active_t;
+typedef struct {
+    uint32_t gid;
+    uint64_t nodes, active;
+} active_t;
 static bool active_is(world_t *w, const void *arg) {
     const active_t *a = arg;
     for (uint32_t i = 0; i < w->node_count; i++)
@@ -23,7 +26,10 @@ static void until_active(world_t *w, uint32_t gid, uint64_t nodes, uint64_t acti
     world_until(w, active_is, &a, "that view");
 }
 
-typedef struct { uint32_t node, rank; uint8_t state; } state_t;
+typedef struct {
+    uint32_t node, rank;
+    uint8_t state;
+} state_t;
 static bool state_is(world_t *w, const void *arg) {
     const state_t *s = arg;
     return mcpg_agent_rank_state(w->nodes[s->node].agent, (mcpg_rank_t){s->rank}) == s->state;
@@ -41,7 +47,9 @@ static bool all_judged(world_t *w, const void *arg) {
     return true;
 }
 
-typedef struct { uint32_t gid, slot, node; } peer_t;
+typedef struct {
+    uint32_t gid, slot, node;
+} peer_t;
 static bool peer_ok(world_t *w, const void *arg) {
     const peer_t *p = arg;
     return mcpg_agent_peer_ok(w->nodes[p->node].agent, (mcpg_gid_t){p->gid}, (mcpg_slot_t){p->slot});
@@ -98,7 +106,7 @@ static uint32_t replace(world_t *w, uint32_t gid, uint32_t slot, uint32_t leader
     peer_t peer = {gid, slot, leader};
     world_until(w, peer_ok, &peer, "the joiner awaits");
     work(w, gid, 10);
-    uint64_t propose = call_propose(w, leader, gid, S(slot), 0, 0);
+    uint64_t propose = call_propose(w, leader, gid, S(slot), 0, w->lose_percent > 0 ? 20000000 : 0);
     work(w, gid, 10);
     done = expect(w, propose, MCPG_OK);
     assert_true(done->view.epoch >= expect(w, join, MCPG_OK)->view.epoch);
@@ -111,8 +119,15 @@ static void bootstrap(world_t *w) {
     uint32_t gid = found(w, 4, "");
     work(w, gid, 30);
     for (uint32_t i = 0; i < 4; i++)
-        for (uint32_t r = 0; r < 4; r++) assert_int_equal(mcpg_agent_rank_state(w->nodes[i].agent, (mcpg_rank_t){r}), MCPG_RANK_HEALTHY);
-    world_run_for(w, 3000000);
+        for (uint32_t r = 0; r < 4; r++)
+            assert_int_equal(mcpg_agent_rank_state(w->nodes[i].agent, (mcpg_rank_t){r}), MCPG_RANK_HEALTHY);
+    world_run_for(w, 1000000);
+    uint64_t told[MCPG_DOWN__COUNT];
+    memcpy(told, w->told, sizeof(told));
+    world_run_for(w, 3000000); /* at rest: heartbeats agree, nothing is sent again */
+    for (uint32_t i = 0; i < MCPG_DOWN__COUNT; i++)
+        assert_true(i == MCPG_DOWN_HEARTBEAT_REPLY || w->told[i] == told[i]);
+    assert_true(w->told[MCPG_DOWN_HEARTBEAT_REPLY] > told[MCPG_DOWN_HEARTBEAT_REPLY] + 50);
     assert_int_equal(w->view_count[gid], 1);
     /* A second group over the same ranks and a subgroup do not disturb the first. */
     static const uint32_t odd[] = {1, 3};
@@ -257,7 +272,8 @@ static void sync_covers_subgroups(world_t *w) {
     until_active(w, gid, 13, 13);
     uint64_t epoch = world_epoch(w, 0, sub), calls[3];
     calls[0] = call_sync(w, 0, gid, 2, 5, LONG_US);
-    while (!w->nodes[2].groups[gid].fenced || !w->nodes[3].groups[gid].fenced) assert_true(world_step(w)); /* bounded: under way */
+    while (!w->nodes[2].groups[gid].fenced || !w->nodes[3].groups[gid].fenced)
+        assert_true(world_step(w)); /* bounded: under way */
     calls[1] = call_sync(w, 2, gid, 0, MCPG_NO_SEQ, LONG_US);
     calls[2] = call_sync(w, 3, gid, 0, MCPG_NO_SEQ, LONG_US);
     for (uint32_t i = 0; i < 3; i++) (void)expect(w, calls[i], MCPG_OK);
@@ -294,7 +310,8 @@ static void graceful_leave(world_t *w) {
     for (uint32_t i = 0; i < 4; i++) world_kill(w, i); /* their processes end */
     for (uint32_t i = 0; i < 4; i++) (void)world_spawn(w, i);
     uint64_t calls[4];
-    for (uint32_t i = 0; i < 4; i++) calls[i] = call_register(w, 4u + i, order4, 4, 4, "", LONG_US); /* the next generation */
+    for (uint32_t i = 0; i < 4; i++)
+        calls[i] = call_register(w, 4u + i, order4, 4, 4, "", LONG_US); /* the next generation */
     for (uint32_t i = 0; i < 4; i++) assert_true(expect(w, calls[i], MCPG_OK)->gid.v != gid);
 }
 
@@ -311,7 +328,8 @@ static void link_transient(world_t *w) {
     world_run_for(w, 3000000);
     assert_int_equal(world_active(w, 0, gid), 15);
     assert_int_equal(w->view_count[gid], 1);
-    for (uint32_t i = 0; i < 4; i++) assert_int_equal(mcpg_agent_rank_state(w->nodes[0].agent, (mcpg_rank_t){i}), MCPG_RANK_HEALTHY);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(mcpg_agent_rank_state(w->nodes[0].agent, (mcpg_rank_t){i}), MCPG_RANK_HEALTHY);
 }
 
 static void link_real(world_t *w) {
@@ -463,10 +481,157 @@ static void shutdown_story(world_t *w) {
     for (uint64_t k = world_random(w, 20); k > 0; k--) (void)world_step(w);
     world_shutdown(w);
     mcpg_status_t status = world_answer(w, call)->status;
-    assert_true(status == MCPG_OK || status == MCPG_SHUTTING_DOWN || status == MCPG_OUTCOME_UNKNOWN || status == MCPG_ABORTED);
+    assert_true(status == MCPG_OK || status == MCPG_SHUTTING_DOWN || status == MCPG_OUTCOME_UNKNOWN ||
+                status == MCPG_ABORTED);
     uint32_t late = world_spawn(w, 5);
     world_run_for(w, 8000000);
     assert_true(w->coord_stopped && !mcpg_agent_attached(w->nodes[late].agent, NULL)); /* I9 */
+}
+
+/* Pushes are lost; the digest in the heartbeats heals them. */
+static void lost_pushes(world_t *w) {
+    uint32_t gid = found(w, 4, "");
+    w->lose_percent = 30;
+    world_kill(w, 1);
+    op_fail(w, 0, gid, 1);
+    until_active(w, gid, 13, 13);
+    world_until(w, all_judged, NULL, "the failed operations are judged");
+    uint32_t node = replace(w, gid, 1, 3);
+    until_active(w, gid, 13u | S(node), 15);
+    work(w, gid, 20);
+}
+
+/* ---- chaos: everything at once, then healing, then everything must be as it should ---- */
+
+typedef struct {
+    uint32_t gid, at[4];          /* node in each slot, WORLD_NODES: none */
+    uint32_t gone[4];             /* the one before */
+    uint32_t caller[WORLD_CALLS]; /* node, by call id */
+    uint64_t first_call;
+} chaos_t;
+
+static void remember(chaos_t *c, uint32_t node, uint64_t call) {
+    c->caller[call] = node;
+}
+
+static uint32_t some_alive(world_t *w, const chaos_t *c) {
+    uint32_t slot = (uint32_t)world_random(w, 4);
+    while (c->at[slot] == WORLD_NODES) slot = (slot + 1u) % 4u; /* bounded: slot 0 is never killed */
+    return slot;
+}
+
+static void chaos_kill(world_t *w, chaos_t *c, uint32_t slot) {
+    for (uint32_t i = 0; i < 4; i++)
+        if (i != slot && c->at[i] != WORLD_NODES && world_random(w, 2) == 0) op_fail(w, c->at[i], c->gid, slot);
+    world_kill(w, c->at[slot]);
+    c->gone[slot] = c->at[slot];
+    c->at[slot] = WORLD_NODES;
+}
+
+/* Nobody active is alive: the generation has ended, which is right and ends the story. */
+static bool over(world_t *w, const chaos_t *c) {
+    uint32_t last = w->view_count[c->gid] - 1u;
+    for (uint32_t i = 0; i <= last; i++)
+        if (mcpg__view_cmp(w->views[c->gid][i].id, w->views[c->gid][last].id) > 0) last = i;
+    const model_view_t *view = &w->views[c->gid][last];
+    for (uint32_t i = 0; i < view->count; i++) {
+        uint32_t node = c->at[view->active[i].slot.v];
+        if (node != WORLD_NODES && mcpg__inc_eq(world_inc(&w->nodes[node]), view->active[i].inc)) return false;
+    }
+    return true;
+}
+
+static bool registered(world_t *w, uint64_t call) {
+    (void)world_answer(w, call);
+    return w->calls[call].answer.status == MCPG_OK;
+}
+
+static void chaos_respawn(world_t *w, chaos_t *c, uint32_t slot) {
+    world_exit_seen(w, c->gone[slot]); /* who starts a replacement has seen the end; without proof: RANK_IN_USE */
+    uint32_t node = world_spawn(w, slot);
+    c->at[slot] = node;
+    for (uint32_t tries = 0; tries < 20; tries++) { /* bounded */
+        if (registered(w, call_register(w, node, order4, 4, 4, "e", LONG_US))) {
+            remember(c, node, call_join(w, node, c->gid, LONG_US));
+            return;
+        }
+        world_run_for(w, 500000);
+    }
+    world_fail(w, "chaos", "a replacement was never registered");
+}
+
+static void chaos_action(world_t *w, chaos_t *c) {
+    uint32_t slot = some_alive(w, c), other = (uint32_t)world_random(w, 4);
+    switch (world_random(w, 8)) {
+    case 0:
+        if (slot != 0 && w->node_count < WORLD_NODES - 4u) chaos_kill(w, c, slot);
+        break;
+    case 1:
+        if (c->at[other] == WORLD_NODES && w->node_count < WORLD_NODES - 4u) chaos_respawn(w, c, other);
+        break;
+    case 2:
+        if (slot != other) world_cut(w, slot, other, true);
+        break;
+    case 3:
+        if (slot != other) world_cut(w, slot, other, false);
+        break;
+    case 4:
+        world_drop_stream(w, c->at[slot]);
+        break;
+    case 5:
+        remember(c, c->at[slot], call_propose(w, c->at[slot], c->gid, S(other), 0, world_random(w, 2) * 3000000u));
+        break;
+    case 6:
+        if (other != 0 && __builtin_popcountll(world_active(w, c->at[slot], c->gid)) > 2)
+            remember(c, c->at[slot], call_propose(w, c->at[slot], c->gid, 0, S(other), 0));
+        break;
+    default:
+        remember(c, c->at[slot], call_sync(w, c->at[slot], c->gid, S(other), world_random(w, 50), 2000000));
+        break;
+    }
+}
+
+static bool chaos_settled(world_t *w, const void *arg) {
+    const chaos_t *c = arg;
+    for (uint32_t i = 0; i < 4; i++)
+        if (world_active(w, c->at[i], c->gid) != 15 ||
+            world_epoch(w, c->at[i], c->gid) != world_epoch(w, c->at[0], c->gid))
+            return false;
+    for (uint64_t i = c->first_call; i <= w->last_call; i++)
+        if (!w->calls[i].done && w->nodes[c->caller[i]].alive) return false;
+    return all_judged(w, NULL);
+}
+
+static void chaos_heal(world_t *w, chaos_t *c) {
+    for (uint32_t a = 0; a < 4; a++)
+        for (uint32_t b = 0; b < a; b++) world_cut(w, a, b, false);
+    for (uint32_t i = 0; i < 4; i++)
+        if (c->at[i] == WORLD_NODES) chaos_respawn(w, c, i);
+    for (uint32_t i = 0; i < 10 && !chaos_settled(w, c); i++) { /* bounded: each round is a few seconds */
+        world_run_for(w, 3000000);
+        for (uint32_t k = 0; k < 4; k++) /* who meets SYNCING calls sync_after_failure, as its operations tell it to */
+            if (w->nodes[c->at[k]].groups[c->gid].fenced)
+                remember(c, c->at[k], call_sync(w, c->at[k], c->gid, 0, MCPG_NO_SEQ, 20000000));
+        for (uint32_t k = 0; k < 4; k++)
+            if (world_active(w, c->at[k], c->gid) != 15)
+                remember(c, c->at[k], call_join(w, c->at[k], c->gid, 20000000));
+        remember(c, c->at[0], call_propose(w, c->at[0], c->gid, 15, 0, 5000000));
+    }
+    world_until(w, chaos_settled, c, "healed: all active, all calls answered");
+}
+
+static void chaos(world_t *w) {
+    chaos_t c = {.gid = found(w, 4, ""), .at = {0, 1, 2, 3}};
+    c.first_call = w->last_call + 1u;
+    w->prove_deaths = world_random(w, 2) == 0;
+    for (uint32_t i = 0; i < 20; i++) {
+        chaos_action(w, &c);
+        if (over(w, &c)) return;
+        work(w, c.gid, (uint32_t)world_random(w, 10));
+        if (world_random(w, 4) == 0) world_run_for(w, world_random(w, 3000000));
+    }
+    chaos_heal(w, &c);
+    work(w, c.gid, 20);
 }
 
 /* ---- over the seeds ---- */
@@ -502,17 +667,37 @@ static void over_seeds(void **state) {
     }
 }
 
-#define STORY(f) {#f, over_seeds, NULL, NULL, &(story_t){f}}
+#define STORY(f)                                                                                                       \
+    {                                                                                                                  \
+#f, over_seeds, NULL, NULL, &(story_t) {                                                                       \
+            f                                                                                                          \
+        }                                                                                                              \
+    }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        STORY(bootstrap),         STORY(kill_and_replace),  STORY(kill_unproved),
-        STORY(two_killed),        STORY(eight_identical),   STORY(invalid_proposals),
-        STORY(sync_after_failure), STORY(sync_covers_subgroups), STORY(sync_times_out),
-        STORY(graceful_leave),    STORY(link_transient),    STORY(link_real),
-        STORY(manual_mode),       STORY(broken_streams),    STORY(broken_streams_in_barriers),
-        STORY(safe_points),       STORY(founder_dies),      STORY(founder_missing),
-        STORY(rank_twice),        STORY(shutdown_story),
+        STORY(bootstrap),
+        STORY(kill_and_replace),
+        STORY(kill_unproved),
+        STORY(two_killed),
+        STORY(eight_identical),
+        STORY(invalid_proposals),
+        STORY(sync_after_failure),
+        STORY(sync_covers_subgroups),
+        STORY(sync_times_out),
+        STORY(graceful_leave),
+        STORY(link_transient),
+        STORY(link_real),
+        STORY(manual_mode),
+        STORY(broken_streams),
+        STORY(broken_streams_in_barriers),
+        STORY(safe_points),
+        STORY(founder_dies),
+        STORY(founder_missing),
+        STORY(rank_twice),
+        STORY(shutdown_story),
+        STORY(lost_pushes),
+        STORY(chaos),
     };
     const char *only = getenv("MCPG_MACHINES_STORY");
     if (only != NULL) cmocka_set_test_filter(only);

@@ -13,7 +13,9 @@ void world_fail(const world_t *w, const char *what, const char *why) {
     fail_msg("seed %llu step %llu at %llu us: %s: %s", U(w->seed), U(w->steps), U(w->now.us), what, why);
 }
 
-uint32_t world_index(const world_t *w, const node_t *node) { return (uint32_t)(node - w->nodes); }
+uint32_t world_index(const world_t *w, const node_t *node) {
+    return (uint32_t)(node - w->nodes);
+}
 
 mcpg_incarnation_t world_inc(const node_t *node) {
     mcpg_incarnation_t inc;
@@ -136,6 +138,7 @@ static void end_stream(node_t *node) {
 }
 
 void world_drop_stream(world_t *w, uint32_t node) {
+    if (w->nodes[node].conn == 0 || w->nodes[node].closing) return;
     drain(&w->nodes[node].down); /* what was under way is lost */
     end_stream(&w->nodes[node]);
 }
@@ -149,35 +152,66 @@ static void agent_send(world_t *w, node_t *node, const mcpg_up_msg_t *msg) {
 
 static void agent_effect(world_t *w, node_t *node, const mcpg_agent_effect_t *f) {
     switch (f->kind) {
-    case MCPG_AGENT_FX_SEND: agent_send(w, node, f->u.send); break;
-    case MCPG_AGENT_FX_CONNECT: agent_connect(w, node); break;
-    case MCPG_AGENT_FX_DISCONNECT: end_stream(node); break;
-    case MCPG_AGENT_FX_ARM_TIMER: node->timer_us = f->u.arm_timer.us; break;
+    case MCPG_AGENT_FX_SEND:
+        agent_send(w, node, f->u.send);
+        break;
+    case MCPG_AGENT_FX_CONNECT:
+        agent_connect(w, node);
+        break;
+    case MCPG_AGENT_FX_DISCONNECT:
+        end_stream(node);
+        break;
+    case MCPG_AGENT_FX_ARM_TIMER:
+        node->timer_us = f->u.arm_timer.us;
+        break;
     case MCPG_AGENT_FX_ATTACHED:
         if (node->attached_told) world_fail(w, "ATTACHED", "told twice");
         node->attached_told = true;
         node->attached = f->u.attached.status;
         break;
-    case MCPG_AGENT_FX_LINK_OPEN: open_link(w, node, &f->u.link_open); break;
+    case MCPG_AGENT_FX_LINK_OPEN:
+        open_link(w, node, &f->u.link_open);
+        break;
     case MCPG_AGENT_FX_LINK_CLOSE:
         node->open[f->u.link_close.rank.v] = (mcpg_incarnation_t){0, 0};
         node->up[f->u.link_close.rank.v] = false;
         break;
-    case MCPG_AGENT_FX_LINK_CHECK: check_link(w, node, &f->u.link_check); break;
-    case MCPG_AGENT_FX_DP_GROUP: dp_group(node, &f->u.dp_group); break;
-    case MCPG_AGENT_FX_DP_HOLD: dp_hold(node, &f->u.dp_hold); break;
-    case MCPG_AGENT_FX_DP_RELEASE: dp_release(w, node, f->u.dp_release.gid); break;
-    case MCPG_AGENT_FX_DP_INSTALL: dp_install(w, node, f->u.dp_install); break;
-    case MCPG_AGENT_FX_DP_SYNC_FENCE: node->groups[f->u.dp_sync_fence.gid.v].fenced = true; break;
-    case MCPG_AGENT_FX_DP_RESOLVE: dp_resolve(w, node, &f->u.dp_resolve); break;
-    case MCPG_AGENT_FX_DP_GROUP_GONE: dp_gone(node, f->u.dp_group_gone.gid); break;
-    case MCPG_AGENT_FX_CALL_DONE: dp_call_done(w, f->u.call_done); break;
+    case MCPG_AGENT_FX_LINK_CHECK:
+        check_link(w, node, &f->u.link_check);
+        break;
+    case MCPG_AGENT_FX_DP_GROUP:
+        dp_group(node, &f->u.dp_group);
+        break;
+    case MCPG_AGENT_FX_DP_HOLD:
+        dp_hold(node, &f->u.dp_hold);
+        break;
+    case MCPG_AGENT_FX_DP_RELEASE:
+        dp_release(w, node, f->u.dp_release.gid);
+        break;
+    case MCPG_AGENT_FX_DP_INSTALL:
+        dp_install(w, node, f->u.dp_install);
+        break;
+    case MCPG_AGENT_FX_DP_SYNC_FENCE:
+        node->groups[f->u.dp_sync_fence.gid.v].fenced = true;
+        break;
+    case MCPG_AGENT_FX_DP_RESOLVE:
+        dp_resolve(w, node, &f->u.dp_resolve);
+        break;
+    case MCPG_AGENT_FX_DP_GROUP_GONE:
+        dp_gone(node, f->u.dp_group_gone.gid);
+        break;
+    case MCPG_AGENT_FX_CALL_DONE:
+        dp_call_done(w, f->u.call_done);
+        break;
     case MCPG_AGENT_FX_NOTIFY:
         if (f->u.notify.kind == MCPG_EVENT_COORDINATOR_LOST) node->lost_count++;
         if (f->u.notify.kind == MCPG_EVENT_COORDINATOR_BACK) node->back_count++;
         break;
-    case MCPG_AGENT_FX_STOP: node->stopped = true; break;
-    case MCPG_AGENT_FX__COUNT: break;
+    case MCPG_AGENT_FX_STOP:
+        node->stopped = true;
+        break;
+    case MCPG_AGENT_FX__COUNT:
+        break;
     }
 }
 
@@ -235,7 +269,8 @@ void world_kill(world_t *w, uint32_t index) {
     node->conn = 0;
     for (uint32_t i = 0; i < w->node_count; i++) {
         node_t *peer = &w->nodes[i];
-        if (!peer->alive || !mcpg__inc_eq(peer->open[node->rank], world_inc(node)) || mcpg__inc_none(world_inc(node))) continue;
+        if (!peer->alive || !mcpg__inc_eq(peer->open[node->rank], world_inc(node)) || mcpg__inc_none(world_inc(node)))
+            continue;
         lose_link(peer, node->rank);
         mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_DEATH};
         e.u.death = (mcpg_agent_death_ev_t){.rank = {node->rank}, .inc = world_inc(node), .proof = MCPG_PROOF_PIDFD};
@@ -264,16 +299,26 @@ static void coord_effect(world_t *w, const mcpg_coord_effect_t *f) {
         if (w->trace) printf("  coord -> %s\n", mcpg__down_name(f->msg->kind));
     }
     switch (f->kind) {
-    case MCPG_COORD_FX_SEND: coord_push(w, f, w->wire, len); break;
-    case MCPG_COORD_FX_SEND_CONN: coord_send(w, f->conn, w->wire, len, ITEM_MSG); break;
+    case MCPG_COORD_FX_SEND:
+        coord_push(w, f, w->wire, len);
+        break;
+    case MCPG_COORD_FX_SEND_CONN:
+        coord_send(w, f->conn, w->wire, len, ITEM_MSG);
+        break;
     case MCPG_COORD_FX_CLOSE_CONN:
         coord_send(w, f->conn, NULL, 0, ITEM_DISCONNECTED);
         for (uint32_t i = 0; i < w->node_count; i++)
-            if (w->nodes[i].conn == f->conn && !w->nodes[i].closing) (void)world_push(&w->nodes[i].out, ITEM_CLOSED, f->conn, NULL, 0);
+            if (w->nodes[i].conn == f->conn && !w->nodes[i].closing)
+                (void)world_push(&w->nodes[i].out, ITEM_CLOSED, f->conn, NULL, 0);
         break;
-    case MCPG_COORD_FX_ARM_TIMER: w->coord_timer_us = f->at.us; break;
-    case MCPG_COORD_FX_STOP: w->coord_stopped = true; break;
-    case MCPG_COORD_FX__COUNT: break;
+    case MCPG_COORD_FX_ARM_TIMER:
+        w->coord_timer_us = f->at.us;
+        break;
+    case MCPG_COORD_FX_STOP:
+        w->coord_stopped = true;
+        break;
+    case MCPG_COORD_FX__COUNT:
+        break;
     }
 }
 
@@ -306,13 +351,19 @@ static void deliver_up(world_t *w, node_t *node) {
     item_t *item = pop(&node->out);
     mcpg_up_msg_t msg;
     mcpg_arena_t arena = {.base = w->scratch, .cap = WORLD_WIRE_CAP};
-    mcpg_coord_event_t e = {.kind = item->kind == ITEM_CLOSED ? MCPG_COORD_EV_CLOSED : MCPG_COORD_EV_MSG, .conn = item->conn, .msg = &msg};
+    mcpg_coord_event_t e = {
+        .kind = item->kind == ITEM_CLOSED ? MCPG_COORD_EV_CLOSED : MCPG_COORD_EV_MSG, .conn = item->conn, .msg = &msg};
     if (item->kind == ITEM_MSG) assert_int_equal(mcpg__up_unpack(item->bytes, item->len, &arena, &msg), MCPG_OK);
     if (w->trace)
         printf("%llu coord <- node %u %s\n", U(w->now.us), world_index(w, node),
                item->kind == ITEM_MSG ? mcpg__up_name(msg.kind) : "CLOSED");
     coord_step(w, &e);
     free(item);
+}
+
+static bool lost(world_t *w, mcpg_down_kind_t kind) {
+    bool healed = kind == MCPG_DOWN_RANK_STATES || kind == MCPG_DOWN_MEMBERS || kind == MCPG_DOWN_COMMIT;
+    return healed && w->lose_percent > 0 && world_random(w, 100) < w->lose_percent;
 }
 
 static void deliver_down(world_t *w, node_t *node) {
@@ -333,7 +384,8 @@ static void deliver_down(world_t *w, node_t *node) {
     if (w->trace)
         printf("%llu node %u <- %s\n", U(w->now.us), world_index(w, node),
                item->kind == ITEM_MSG ? mcpg__down_name(msg.kind) : "stream");
-    world_agent(w, node, &e);
+    if (item->kind == ITEM_MSG) w->told[msg.kind]++;
+    if (item->kind != ITEM_MSG || !lost(w, msg.kind)) world_agent(w, node, &e);
     free(item);
 }
 
@@ -409,7 +461,8 @@ void world_until(world_t *w, world_cond_t cond, const void *arg, const char *wha
 
 void world_run_for(world_t *w, uint64_t us) {
     uint64_t until_us = w->now.us + us;
-    while (w->now.us < until_us && world_step(w)) {} /* bounded: virtual time */
+    while (w->now.us < until_us && world_step(w)) {
+    } /* bounded: virtual time */
 }
 
 world_t *world_new(uint64_t seed) {

@@ -1,8 +1,9 @@
-/* world.h: one coordinator machine and N agent machines in one process and one virtual time, wired through the codec, with a model of
- * streams, links, processes and the data plane. The seed decides every order that a real system leaves open.
+/* world.h: one coordinator machine and N agent machines in one process and one virtual time, wired through the codec,
+ * with a model of streams, links, processes and the data plane. The seed decides every order that a real system leaves
+ * open.
  *
- * After every step both machines' invariants are checked, and what only a view from above can see: I1, I2, I5, and that an operation
- * number runs in one view. It must never know a scenario.
+ * After every step both machines' invariants are checked, and what only a view from above can see: I1, I2, I5, and that
+ * an operation number runs in one view. It must never know a scenario.
  */
 #ifndef MCPG_TEST_WORLD_H
 #define MCPG_TEST_WORLD_H
@@ -15,12 +16,14 @@
 
 #define WORLD_RANKS 8u
 #define WORLD_NODES 16u /* processes over the whole run */
-#define WORLD_GIDS 16u
+#define WORLD_GIDS  16u
 #define WORLD_VIEWS 64u
 #define WORLD_CALLS 256u
 
 typedef struct item item_t;
-typedef struct { item_t *head, *tail; } queue_t;
+typedef struct {
+    item_t *head, *tail;
+} queue_t;
 
 /* A view as it was installed somewhere, with its canonical bytes' digest (I2). */
 typedef struct {
@@ -40,7 +43,10 @@ typedef struct {
     uint32_t view_count;
     uint32_t views[WORLD_VIEWS]; /* indices into the world's views of the group, as installed here */
     uint64_t ran_count;
-    struct { uint64_t seq; uint32_t view; } ran[512]; /* operations and the view each ran in */
+    struct {
+        uint64_t seq;
+        uint32_t view;
+    } ran[512]; /* operations and the view each ran in */
     uint32_t waiting_count;
     uint64_t waiting[64]; /* numbers taken while held */
 } model_group_t;
@@ -93,6 +99,8 @@ typedef struct {
     node_t nodes[WORLD_NODES];
     bool cut[WORLD_RANKS][WORLD_RANKS]; /* the link between two ranks carries nothing */
     bool prove_deaths;                  /* peers see a process end (same host) */
+    uint32_t lose_percent;              /* of the pushes that a digest heals: RANK_STATES, MEMBERS, COMMIT */
+    uint64_t told[MCPG_DOWN__COUNT];    /* messages delivered to agents */
     uint32_t view_count[WORLD_GIDS];
     model_view_t views[WORLD_GIDS][WORLD_VIEWS];
     call_t calls[WORLD_CALLS];
@@ -118,20 +126,21 @@ void world_run_for(world_t *w, uint64_t us);
 uint64_t world_random(world_t *w, uint64_t below);
 
 /* Calls: return the call's id; the answer lies in calls[id]. */
-uint64_t call_register(world_t *w, uint32_t node, const uint32_t *order, uint32_t count, uint32_t capacity, const char *flags,
-                       uint64_t timeout_us); /* flags: e extension, m manual, n no_auto_sync */
+uint64_t call_register(world_t *w, uint32_t node, const uint32_t *order, uint32_t count, uint32_t capacity,
+                       const char *flags, uint64_t timeout_us); /* flags: e extension, m manual, n no_auto_sync */
 uint64_t call_join(world_t *w, uint32_t node, uint32_t gid, uint64_t timeout_us);
-uint64_t call_propose(world_t *w, uint32_t node, uint32_t gid, uint64_t activate, uint64_t deactivate, uint64_t wait_us);
+uint64_t call_propose(world_t *w, uint32_t node, uint32_t gid, uint64_t activate, uint64_t deactivate,
+                      uint64_t wait_us);
 uint64_t call_sync(world_t *w, uint32_t node, uint32_t gid, uint64_t failed, uint64_t first, uint64_t timeout_us);
 uint64_t call_leave(world_t *w, uint32_t node, uint32_t gid);
 uint64_t call_detach(world_t *w, uint32_t node);
 const mcpg_agent_call_done_t *world_answer(world_t *w, uint64_t call); /* runs until it is there */
 
 /* Data plane model. */
-void op_run(world_t *w, uint32_t node, uint32_t gid);                    /* takes a number; runs at once or when the hold ends */
+void op_run(world_t *w, uint32_t node, uint32_t gid); /* takes a number; runs at once or when the hold ends */
 void op_safe_point(world_t *w, uint32_t node, uint32_t gid);
-void op_fail(world_t *w, uint32_t node, uint32_t gid, uint32_t slot);    /* an operation with that slot failed */
-uint64_t world_active(const world_t *w, uint32_t node, uint32_t gid);    /* bits by slot; 0: no view */
+void op_fail(world_t *w, uint32_t node, uint32_t gid, uint32_t slot); /* an operation with that slot failed */
+uint64_t world_active(const world_t *w, uint32_t node, uint32_t gid); /* bits by slot; 0: no view */
 uint64_t world_epoch(const world_t *w, uint32_t node, uint32_t gid);
 /* Every report resolved, every call answered, one operation number one view. */
 void world_check_end(world_t *w);

@@ -1,18 +1,20 @@
 /* world_dp.c: the model data plane, the calls of the API, and what is checked from above. See world.h.
  *
- * The model keeps what the real one must keep: taking a number and testing the hold is one step; an operation runs in the view with the
- * largest switch_seq that is not above its number.
+ * The model keeps what the real one must keep: taking a number and testing the hold is one step; an operation runs in
+ * the view with the largest switch_seq that is not above its number.
  */
 #include "unit/machines/world_priv.h"
 
 #include "common/pure.h"
 
 static model_group_t *group_of(node_t *node, mcpg_gid_t gid) {
-    assert_true(gid.v > 0 && gid.v < WORLD_GIDS);
+    if (gid.v == 0 || gid.v >= WORLD_GIDS) fail_msg("node of rank %u: gid %u", node->rank, gid.v);
     return &node->groups[gid.v];
 }
 
-static const model_view_t *view_of(const world_t *w, const model_group_t *g, uint32_t nth) { return &w->views[g->gid.v][g->views[nth]]; }
+static const model_view_t *view_of(const world_t *w, const model_group_t *g, uint32_t nth) {
+    return &w->views[g->gid.v][g->views[nth]];
+}
 
 static bool member(const model_view_t *view, mcpg_slot_t slot, mcpg_incarnation_t inc) {
     for (uint32_t i = 0; i < view->count; i++)
@@ -74,7 +76,8 @@ void op_fail(world_t *w, uint32_t index, uint32_t gid, uint32_t slot) {
     for (uint32_t i = 0; i < view->count; i++) {
         if (view->active[i].slot.v != slot) continue;
         mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_OP_FAILED};
-        e.u.op_failed = (mcpg_agent_op_failed_ev_t){.gid = {gid}, .seq = g->next, .failed_count = 1, .failed = &view->active[i]};
+        e.u.op_failed =
+            (mcpg_agent_op_failed_ev_t){.gid = {gid}, .seq = g->next, .failed_count = 1, .failed = &view->active[i]};
         if (!g->manual) {
             node->reports[node->report_count] = (model_report_t){.gid = {gid}, .report_id = node->report_count + 1u};
             e.u.op_failed.report_id = ++node->report_count;
@@ -115,7 +118,8 @@ static uint64_t commit_digest(world_t *w, const mcpg_down_commit_t *commit) {
     return mcpg__digest_bytes(1, w->wire, len);
 }
 
-/* The world's entry of a view: I2, identical bytes wherever it is installed. Views are entered in the order of their ids or later moved. */
+/* The world's entry of a view: I2, identical bytes wherever it is installed. Views are entered in the order of their
+ * ids or later moved. */
 static uint32_t enter_view(world_t *w, const mcpg_down_commit_t *commit) {
     uint32_t gid = commit->gid.v;
     uint64_t digest = commit_digest(w, commit);
@@ -132,7 +136,7 @@ static uint32_t enter_view(world_t *w, const mcpg_down_commit_t *commit) {
     view->digest = digest;
     view->count = commit->view.active_count;
     view->sync = commit->sync;
-    memcpy(view->active, commit->view.active, view->count * sizeof(view->active[0]));
+    if (view->count > 0) memcpy(view->active, commit->view.active, view->count * sizeof(view->active[0]));
     for (uint32_t i = 0; i < commit->leave_count; i++) mcpg__rankset_add(&view->fenced, commit->leaves[i].slot.v);
     return at;
 }
@@ -143,7 +147,8 @@ void dp_install(world_t *w, node_t *node, const mcpg_down_commit_t *commit) {
     uint32_t at = enter_view(w, commit);
     const model_view_t *view = &w->views[commit->gid.v][at];
     const model_view_t *before = g->view_count > 0 ? view_of(w, g, g->view_count - 1u) : NULL;
-    if (before != NULL && mcpg__view_cmp(view->id, before->id) <= 0) world_fail(w, "I1", "a view is not above the one before");
+    if (before != NULL && mcpg__view_cmp(view->id, before->id) <= 0)
+        world_fail(w, "I1", "a view is not above the one before");
     if (before != NULL && view->switch_seq < before->switch_seq) world_fail(w, "switch_seq", "it fell");
     assert_true(g->view_count < WORLD_VIEWS);
     mcpg_incarnation_t own = world_inc(node);
@@ -182,7 +187,8 @@ void dp_call_done(world_t *w, const mcpg_agent_call_done_t *done) {
     call->done = true;
     call->answer = *done;
     call->answer.text = (mcpg_bytes_t){NULL, 0};
-    snprintf(call->words, sizeof(call->words), "%.*s", (int)done->text.len, done->text.len > 0 ? (const char *)done->text.ptr : "");
+    snprintf(call->words, sizeof(call->words), "%.*s", (int)done->text.len,
+             done->text.len > 0 ? (const char *)done->text.ptr : "");
     if (w->trace) printf("  call %llu: %d %s\n", U(done->call_id), (int)done->status, call->words);
 }
 
@@ -191,8 +197,8 @@ static uint64_t new_call(world_t *w) {
     return ++w->last_call;
 }
 
-uint64_t call_register(world_t *w, uint32_t node, const uint32_t *order, uint32_t count, uint32_t capacity, const char *flags,
-                       uint64_t timeout_us) {
+uint64_t call_register(world_t *w, uint32_t node, const uint32_t *order, uint32_t count, uint32_t capacity,
+                       const char *flags, uint64_t timeout_us) {
     static const uint8_t kind[] = "cpu";
     mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_CALL_REGISTER};
     e.u.call_register = (mcpg_agent_call_register_t){.call_id = new_call(w),
@@ -215,10 +221,11 @@ uint64_t call_join(world_t *w, uint32_t node, uint32_t gid, uint64_t timeout_us)
     return w->last_call;
 }
 
-uint64_t call_propose(world_t *w, uint32_t node, uint32_t gid, uint64_t activate, uint64_t deactivate, uint64_t wait_us) {
+uint64_t call_propose(world_t *w, uint32_t node, uint32_t gid, uint64_t activate, uint64_t deactivate,
+                      uint64_t wait_us) {
     mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_CALL_PROPOSE};
-    e.u.call_propose =
-        (mcpg_agent_call_propose_t){.call_id = new_call(w), .gid = {gid}, .expected_epoch = MCPG_ANY_EPOCH, .wait_us = wait_us};
+    e.u.call_propose = (mcpg_agent_call_propose_t){
+        .call_id = new_call(w), .gid = {gid}, .expected_epoch = MCPG_ANY_EPOCH, .wait_us = wait_us};
     e.u.call_propose.activate.w[0] = activate;
     e.u.call_propose.deactivate.w[0] = deactivate;
     world_agent(w, &w->nodes[node], &e);
@@ -227,8 +234,8 @@ uint64_t call_propose(world_t *w, uint32_t node, uint32_t gid, uint64_t activate
 
 uint64_t call_sync(world_t *w, uint32_t node, uint32_t gid, uint64_t failed, uint64_t first, uint64_t timeout_us) {
     mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_CALL_SYNC};
-    e.u.call_sync =
-        (mcpg_agent_call_sync_t){.call_id = new_call(w), .gid = {gid}, .first_failed_seq = first, .timeout_us = timeout_us};
+    e.u.call_sync = (mcpg_agent_call_sync_t){
+        .call_id = new_call(w), .gid = {gid}, .first_failed_seq = first, .timeout_us = timeout_us};
     e.u.call_sync.failed.w[0] = failed;
     world_agent(w, &w->nodes[node], &e);
     return w->last_call;
@@ -248,7 +255,9 @@ uint64_t call_detach(world_t *w, uint32_t node) {
     return w->last_call;
 }
 
-static bool answered(world_t *w, const void *arg) { return w->calls[*(const uint64_t *)arg].done; }
+static bool answered(world_t *w, const void *arg) {
+    return w->calls[*(const uint64_t *)arg].done;
+}
 
 const mcpg_agent_call_done_t *world_answer(world_t *w, uint64_t call) {
     world_until(w, answered, &call, "an answer");

@@ -1,4 +1,5 @@
-/* world_priv.h: what world.c (streams, processes, steps) and world_dp.c (data plane, calls, final checks) share; for them only. */
+/* world_priv.h: what world.c (streams, processes, steps) and world_dp.c (data plane, calls, final checks) share; for
+ * them only. */
 #ifndef MCPG_TEST_WORLD_PRIV_H
 #define MCPG_TEST_WORLD_PRIV_H
 
@@ -14,7 +15,7 @@
 #include "unit/machines/world.h"
 
 #define WORLD_WIRE_CAP 65536u
-#define U(x) ((unsigned long long)(x))
+#define U(x)           ((unsigned long long)(x))
 
 /* MSG: packed bytes behind it. EVENT: an agent event; its failed member, if any, behind it. */
 typedef enum { ITEM_MSG, ITEM_CONNECTED, ITEM_DISCONNECTED, ITEM_CLOSED, ITEM_EVENT } item_kind_t;
