@@ -145,7 +145,7 @@ class Trainer:
         self.group = dist.group.WORLD
         torch.manual_seed(SEED)
         model = Net()
-        self.ddp = DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)
+        self.ddp = DistributedDataParallel(model, init_sync=False)
         self.hook_state = pg.DDPState(self.group)
         self.ddp.register_comm_hook(self.hook_state, pg.ddp_hook)
         self.state = State(model)

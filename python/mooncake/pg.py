@@ -499,6 +499,10 @@ def ddp_hook(state: DDPState, bucket: dist.GradBucket) -> torch.futures.Future[t
     return work.get_future().then(lambda future: future.value()[0])
 
 
+# DistributedDataParallel compares a hook's annotations with classes, not with the strings that postponed evaluation leaves.
+ddp_hook.__annotations__ = {"state": DDPState, "bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+
+
 # ---- The process ----
 
 
@@ -508,8 +512,12 @@ def status() -> dict[str, Any]:
 
 
 def get_rank_states() -> list[RankState]:
-    """State of every global rank of the job, as last told by the coordinator."""
-    return [RankState(state) for state in _C.rank_states()]
+    """State of the global ranks, as last told by the coordinator. Ranks beyond the list's end never attached."""
+    states = [RankState(state) for state in _C.rank_states()]
+    size = dist.get_world_size() if states and dist.is_initialized() else 0
+    while len(states) > size and states[-1] == RankState.OFFLINE:
+        states.pop()
+    return states
 
 
 class EventKind(enum.IntEnum):

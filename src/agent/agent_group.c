@@ -151,9 +151,19 @@ void mcpg__agent_group_register(mcpg_agent_t *agent, const mcpg_agent_call_regis
 /* The answer to the machine's own REGISTER after it got a new incarnation. */
 static void registered_again(mcpg_agent_t *agent, uint32_t index, const mcpg_down_registered_t *msg,
                              mcpg_agent_effects_t *fx) {
-    if (index >= agent->group_high) return;
-    mcpg_agent_group_t *group = &agent->groups[index];
-    if (group->stage != MCPG_AGENT_GROUP_OPEN || msg->status != MCPG_OK || msg->gid.v != group->gid.v) return;
+    mcpg_agent_group_t *group = index < agent->group_high ? &agent->groups[index] : NULL;
+    bool mine = group != NULL && group->stage == MCPG_AGENT_GROUP_OPEN && msg->gid.v == group->gid.v;
+    if (msg->status != MCPG_OK || !mine) {
+        /* Destroyed meanwhile, or its generation is over and this would be the next one, which only the user may found.
+         */
+        bool stray = msg->status == MCPG_OK && mcpg__agent_group_find(agent, msg->gid) == MCPG_AGENT_NO_INDEX;
+        if (stray) send_leave(msg->gid, 0, fx);
+        if (group == NULL || group->stage != MCPG_AGENT_GROUP_OPEN || group->registered) return;
+        mcpg_status_t status = msg->status == MCPG_OK ? MCPG_NOT_FOUND : (mcpg_status_t)msg->status;
+        mcpg__agent_call_end_group(agent, index, status,
+                                   "the group went on without this process: destroy it and create it again", fx);
+        return;
+    }
     group->registered = true;
     for (uint32_t i = 0; i < agent->call_high; i++) {
         const mcpg_agent_call_t *call = &agent->calls[i];

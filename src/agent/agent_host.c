@@ -413,6 +413,7 @@ static mcpg_status_t wait_attached(mcpg_agent_host_t *host, char *error, size_t 
     (void)snprintf(text, sizeof(text), "%s", host->attach_text);
     pthread_mutex_unlock(&host->calls_mu);
     if (status == MCPG_OK) return MCPG_OK;
+    if (strncmp(text, "no coordinator answered", 23) == 0) text[0] = '\0'; /* the machine does not know the address; this does */
     if (status == MCPG_UNAVAILABLE || status == MCPG_TIMED_OUT) {
         (void)snprintf(error, error_cap,
                        "no coordinator answered at \"%s\" within %.1f s: check that it runs and that the address "

@@ -149,6 +149,15 @@ void mcpg__agent_report_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     }
 }
 
+void mcpg__agent_report_end_all(mcpg_agent_t *agent, mcpg_status_t status, mcpg_agent_effects_t *fx) {
+    uint32_t high = agent->report_high;
+    for (uint32_t i = 0; i < high; i++) {
+        if (!agent->reports[i].used) continue;
+        emit_resolve(agent->groups[agent->reports[i].group].gid, agent->reports[i].report_id, status, fx);
+        drop_report(agent, i);
+    }
+}
+
 static uint64_t judged_at(const mcpg_agent_t *agent) {
     return mcpg__agent_after((mcpg_time_t){agent->lost_at_us}, agent->offline_us);
 }
@@ -156,13 +165,7 @@ static uint64_t judged_at(const mcpg_agent_t *agent) {
 void mcpg__agent_report_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     if (!agent->lost || agent->loss_judged || agent->now.us < judged_at(agent)) return;
     agent->loss_judged = true;
-    uint32_t high = agent->report_high;
-    for (uint32_t i = 0; i < high; i++) {
-        if (!agent->reports[i].used) continue;
-        emit_resolve(agent->groups[agent->reports[i].group].gid, agent->reports[i].report_id, MCPG_COORDINATOR_LOST,
-                     fx);
-        drop_report(agent, i);
-    }
+    mcpg__agent_report_end_all(agent, MCPG_COORDINATOR_LOST, fx);
 }
 
 uint64_t mcpg__agent_report_deadline(const mcpg_agent_t *agent) {

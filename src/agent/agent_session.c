@@ -223,7 +223,11 @@ void mcpg__agent_session_welcome(mcpg_agent_t *agent, const mcpg_down_welcome_t 
     mcpg__agent_group_resend(agent, renewed, fx);
     mcpg__agent_view_resend(agent, renewed, fx);
     mcpg__agent_call_resend(agent, fx);
-    mcpg__agent_report_resend(agent, fx);
+    if (renewed)
+        mcpg__agent_report_end_all(agent, MCPG_NOT_ACTIVE,
+                                   fx); /* operations of who is out: nobody judges them any more */
+    else
+        mcpg__agent_report_resend(agent, fx);
 }
 
 void mcpg__agent_session_refused(mcpg_agent_t *agent, const mcpg_down_refused_t *msg, mcpg_agent_effects_t *fx) {

@@ -243,6 +243,7 @@ void mcpg__agent_report_judge(mcpg_agent_t *agent, uint32_t group,
                               mcpg_agent_effects_t *fx); /* NO_INDEX: every group */
 void mcpg__agent_report_drop_group(mcpg_agent_t *agent, uint32_t group);
 void mcpg__agent_report_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);
+void mcpg__agent_report_end_all(mcpg_agent_t *agent, mcpg_status_t status, mcpg_agent_effects_t *fx);
 void mcpg__agent_report_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx);
 uint64_t mcpg__agent_report_deadline(const mcpg_agent_t *agent);
 

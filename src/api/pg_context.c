@@ -14,6 +14,7 @@
 #include "common/timers.h"
 
 #define CONNECT_DEFAULT_US 30000000u
+#define ATTACH_SLICE_US 2000000u
 #define MAX_CALLS 64u
 #define MAX_REPORTS 256u
 #define MAX_GROUPS 1024u
@@ -144,22 +145,26 @@ static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint
     return mcpg__agent_host_start(&config, &context->agent, error, error_cap);
 }
 
-/* A coordinator that is closing refuses newcomers: the next one has a higher term. */
+/* The coordinator that a record names may be closing: it refuses newcomers, or is gone when they come. So the record is read again now and
+ * then; the next coordinator has a higher term. */
 static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config, uint64_t host_id, char *error, size_t error_cap) {
     uint64_t deadline = mcpg__now().us + config->connect_timeout_us;
-    uint64_t above_term = 0;
+    uint64_t above_term = 0, slice = ATTACH_SLICE_US;
     for (;;) {
         MCPG_TRY(mcpg__bootstrap(context, config->coordinator, above_term, deadline, error, error_cap));
         uint64_t now = mcpg__now().us;
         uint64_t left = now < deadline ? deadline - now : 1000u;
-        mcpg_status_t status = start_agent(context, host_id, left, error, error_cap);
-        bool again = status == MCPG_SHUTTING_DOWN && context->bootstrap.from_record && mcpg__now().us < deadline;
+        bool may_move = context->bootstrap.from_record && context->bootstrap.hosted == NULL;
+        mcpg_status_t status = start_agent(context, host_id, may_move && slice < left ? slice : left, error, error_cap);
+        bool passing = status == MCPG_SHUTTING_DOWN || status == MCPG_UNAVAILABLE || status == MCPG_RANK_IN_USE;
+        bool again = passing && may_move && mcpg__now().us < deadline;
         if (status != MCPG_OK && context->bootstrap.hosted != NULL) {
             mcpg__bootstrap_mark_closing(context);
             mcpg__bootstrap_stop_hosted(context);
         }
         if (!again) return status;
-        above_term = context->bootstrap.term;
+        if (status == MCPG_SHUTTING_DOWN) above_term = context->bootstrap.term;
+        slice *= 2;
     }
 }
 

@@ -204,6 +204,12 @@ void mcpg__coord_join(mcpg_coord_t *c, uint32_t rank, const mcpg_up_join_t *m, m
         mcpg__fx_refuse_call(fx, c->conns[rank], m->call_id, g == NULL ? MCPG_NOT_FOUND : MCPG_INVALID_STATE, 0, &text);
         return;
     }
+    bool goes = g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__rankset_has(&g->barrier.removed, slot);
+    if (mcpg__coord_active_live(c, g, slot) && !goes) { /* it is in: the COMMIT that says so is the answer */
+        mcpg__rankset_add(&g->resync, slot);
+        mcpg__coord_touch(g);
+        return;
+    }
     mcpg__coord_slot(c, g, slot)->join_call = m->call_id;
     mcpg__rankset_add(&g->joined, slot);
     mcpg__coord_touch(g);
@@ -284,8 +290,9 @@ static bool resync(mcpg_coord_t *c, mcpg_coord_group_t *g, bool members_told, mc
     return true;
 }
 
-/* Rule 14: a founder that is proved dead blocks nobody. One that said goodbye may be between two sessions of one process
- * (destroyed everything, is about to start again): it is waited for until its process is known to have ended. */
+/* Rule 14: a founder that is proved dead blocks nobody. One that said goodbye may be between two sessions of one
+ * process (destroyed everything, is about to start again): it is waited for until its process is known to have ended.
+ */
 static bool boot_ready(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *founders) {
     bool any = false;
     mcpg__rankset_clear(founders);

@@ -1,5 +1,5 @@
-/* coord_host.h: runs one coordinator machine: executor, timers, RPC server, event log. The only part of src/coordinator that knows time
- * and sockets; it decides nothing.
+/* coord_host.h: runs one coordinator machine: executor, timers, RPC server, event log. The only part of src/coordinator
+ * that knows time and sockets; it decides nothing.
  */
 #ifndef MCPG_COORDINATOR_COORD_HOST_H
 #define MCPG_COORDINATOR_COORD_HOST_H
@@ -17,8 +17,8 @@ typedef struct {
     const char *event_log_dir; /* NULL: off */
     mcpg_log_t log;
 } mcpg_coord_host_config_t;
-MCPG_MUST_USE mcpg_status_t mcpg__coord_host_start(const mcpg_coord_host_config_t *config, mcpg_coord_host_t **out, char *error,
-                                                   size_t error_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__coord_host_start(const mcpg_coord_host_config_t *config, mcpg_coord_host_t **out,
+                                                   char *error, size_t error_cap);
 size_t mcpg__coord_host_address(const mcpg_coord_host_t *host, char *buf, size_t cap);
 MCPG_MUST_USE mcpg_status_t mcpg__coord_host_report_exit(mcpg_coord_host_t *host, mcpg_rank_t rank, int64_t pid);
 /* Stop accepting, SHUTDOWN, drain until quiescent or 5 s, answer leftovers, join, free. NULL allowed. */

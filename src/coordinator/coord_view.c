@@ -240,7 +240,8 @@ static void record_removed(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_ra
         mcpg__rankset_del(&g->leaving, s);
         mcpg__coord_sync_slot_gone(g, s);
         bool successor = !mcpg__inc_none(slot->reg) && !mcpg__inc_eq(slot->reg, slot->active);
-        if (successor || !mcpg__rankset_has(&g->awaiting, s)) continue;
+        /* One that asked to join while it was being removed goes on waiting. */
+        if (successor || mcpg__rankset_has(&g->joined, s) || !mcpg__rankset_has(&g->awaiting, s)) continue;
         mcpg__rankset_del(&g->awaiting, s);
         mcpg__coord_members_changed(g);
     }

@@ -37,6 +37,14 @@ void mcpg__dp_unlock(mcpg_dp_t *dp) {
     if (kick) mcpg__engine_kick(dp->engine);
 }
 
+bool mcpg__dp_wait(mcpg_dp_t *dp, bool (*done)(void *arg), void *arg, uint64_t deadline_us) {
+    mcpg__dp_turn(dp);
+    dp->waiting++;
+    const bool result = mcpg__engine_wait(dp->engine, done, arg, deadline_us);
+    dp->waiting--;
+    return result;
+}
+
 static uint64_t group_timers(mcpg_dpgroup_t *g, uint64_t now_us) {
     uint64_t earliest = MCPG_NO_SEQ;
     for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {

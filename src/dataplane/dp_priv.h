@@ -150,6 +150,7 @@ struct mcpg_dp {
     mcpg_scratch_t *scratch[MCPG_SCRATCH_CLASSES];
     size_t scratch_kept;
     mcpg_dp_core_t *core;
+    uint32_t waiting; /* threads in mcpg__dp_wait */
     bool kick; /* something completed or must move: wake the driver after unlocking */
     bool news; /* the same, for the driver's next turn: waiting threads must look again */
 };
@@ -158,6 +159,7 @@ struct mcpg_dp {
 void mcpg__dp_turn(mcpg_dp_t *dp); /* runs what is ready */
 void mcpg__dp_unlock(mcpg_dp_t *dp); /* runs what is ready, unlocks, kicks if needed */
 void mcpg__dp_arm(mcpg_dp_t *dp, uint64_t at_us);
+bool mcpg__dp_wait(mcpg_dp_t *dp, bool (*done)(void *arg), void *arg, uint64_t deadline_us); /* lock held; runs what is ready first */
 mcpg_dpgroup_t *mcpg__dp_group(const mcpg_dp_t *dp, mcpg_gid_t gid);
 bool mcpg__dp_unlocked_hook(void *user);
 

@@ -1,8 +1,9 @@
 /* engine.c: the lock, the drivers and sleep.
  *
- * One thread drives at a time. A waiting caller takes over from the progress thread, which then parks; when the last waiting caller leaves, the progress
- * thread is signalled if something is outstanding. If nothing is, it comes back by itself within PARK_US, so that a loop of small synchronous
- * operations pays for no thread switch. Only one thread is ever inside epoll_wait. Never calls user code with the lock held.
+ * One thread drives at a time. A waiting caller takes over from the progress thread, which then parks; when the last
+ * waiting caller leaves, the progress thread is signalled if something is outstanding. If nothing is, it comes back by
+ * itself within PARK_US, so that a loop of small synchronous operations pays for no thread switch. Only one thread is
+ * ever inside epoll_wait. Never calls user code with the lock held.
  */
 #include <errno.h>
 #include <sched.h>
@@ -18,8 +19,8 @@
 #include "common/fork.h"
 #include "dataplane/link_priv.h"
 
-#define PARK_US 500u
-#define SPIN_MAX_US 50u
+#define PARK_US      500u
+#define SPIN_MAX_US  50u
 #define UNLOCKED_MAX 64u /* rounds of unlocked work in a row before driving goes on */
 
 void mcpg__engine_lock(mcpg_engine_t *e) {
@@ -29,7 +30,9 @@ void mcpg__engine_lock(mcpg_engine_t *e) {
     atomic_fetch_sub(&e->lock_wanted, 1u);
 }
 
-void mcpg__engine_unlock(mcpg_engine_t *e) { pthread_mutex_unlock(&e->lock); }
+void mcpg__engine_unlock(mcpg_engine_t *e) {
+    pthread_mutex_unlock(&e->lock);
+}
 
 static void wake_epoll(mcpg_engine_t *e) {
     uint64_t one = 1;
@@ -63,7 +66,8 @@ static void breathe(mcpg_engine_t *e) {
     e->unlocked_due = e->woken = false;
     if (!unlocked && !wanted) return;
     mcpg__engine_unlock(e);
-    for (uint32_t i = 0; unlocked && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {}
+    for (uint32_t i = 0; unlocked && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {
+    }
     if (wanted) sched_yield();
     mcpg__engine_lock(e);
 }
@@ -81,8 +85,10 @@ static void sleep_in_epoll(mcpg_engine_t *e, uint64_t at_us) {
     something |= atomic_load(&e->kicked);
     uint64_t now = mcpg__now().us;
     int timeout_ms = -1;
-    if (something || at_us <= now) timeout_ms = 0;
-    else if (at_us != UINT64_MAX) timeout_ms = at_us - now > 3600000000u ? 3600000 : (int)((at_us - now + 999u) / 1000u);
+    if (something || at_us <= now)
+        timeout_ms = 0;
+    else if (at_us != UINT64_MAX)
+        timeout_ms = at_us - now > 3600000000u ? 3600000 : (int)((at_us - now + 999u) / 1000u);
     struct epoll_event events[MCPG_EVENTS_MAX];
     e->in_epoll = true;
     mcpg__engine_unlock(e);
@@ -102,8 +108,10 @@ static void wake_other_waiters(mcpg_engine_t *e) {
 }
 
 static void spin_adapt(mcpg_engine_t *e, uint64_t slept_us) {
-    if (slept_us < SPIN_MAX_US) e->spin_us = e->spin_us + 5u < SPIN_MAX_US ? e->spin_us * 2u + 5u : SPIN_MAX_US;
-    else e->spin_us /= 2u;
+    if (slept_us < SPIN_MAX_US)
+        e->spin_us = e->spin_us + 5u < SPIN_MAX_US ? e->spin_us * 2u + 5u : SPIN_MAX_US;
+    else
+        e->spin_us /= 2u;
     if (e->spin_us > SPIN_MAX_US) e->spin_us = SPIN_MAX_US;
 }
 
@@ -149,8 +157,10 @@ bool mcpg__engine_wait(mcpg_engine_t *e, bool (*done)(void *arg), void *arg, uin
     bool result = done(arg);
     e->waiters--;
     if (e->driver != MCPG_DRIVER_CALLER) {
-        if (e->waiters_asleep > 0) pthread_cond_broadcast(&e->waiter_cond);
-        else if (e->prog == MCPG_PROG_PARKED_LONG || (e->prog == MCPG_PROG_PARKED_SHORT && e->lx_count > 0)) pthread_cond_signal(&e->prog_cond);
+        if (e->waiters_asleep > 0)
+            pthread_cond_broadcast(&e->waiter_cond);
+        else if (e->prog == MCPG_PROG_PARKED_LONG || (e->prog == MCPG_PROG_PARKED_SHORT && e->lx_count > 0))
+            pthread_cond_signal(&e->prog_cond);
     }
     return result;
 }
@@ -185,7 +195,8 @@ static void *progress_main(void *arg) {
 }
 
 /* ---- life ---- */
-static mcpg_status_t transports_create(mcpg_engine_t *e, const mcpg_engine_config_t *config, char *error, size_t error_cap) {
+static mcpg_status_t transports_create(mcpg_engine_t *e, const mcpg_engine_config_t *config, char *error,
+                                       size_t error_cap) {
     const char *list = config->transports != NULL ? config->transports : "shm,tcp";
     mcpg_transport_events_t events;
     mcpg__link_events(e, &events);
@@ -193,7 +204,8 @@ static mcpg_status_t transports_create(mcpg_engine_t *e, const mcpg_engine_confi
         size_t len = strcspn(at, ",");
         const mcpg_transport_ops_t *ops = mcpg__transport_find(at, len);
         if (ops == NULL || e->transport_count == MCPG_TRANSPORTS_MAX) {
-            snprintf(error, error_cap, "transports \"%.64s\": \"%.*s\" is not a transport of this build; use a list of shm and tcp", list,
+            snprintf(error, error_cap,
+                     "transports \"%.64s\": \"%.*s\" is not a transport of this build; use a list of shm and tcp", list,
                      len < 32 ? (int)len : 32, at);
             return MCPG_INVALID_ARGUMENT;
         }
@@ -202,7 +214,8 @@ static mcpg_status_t transports_create(mcpg_engine_t *e, const mcpg_engine_confi
         mcpg_status_t status = ops->create(e->epoll_fd, ip, &events, &e->log, &e->transports[i].t);
         if (status != MCPG_OK) {
             int err = errno;
-            snprintf(error, error_cap, "transport %s cannot listen on %.64s: %s; set host_ip to an address of this host", ops->name, ip,
+            snprintf(error, error_cap,
+                     "transport %s cannot listen on %.64s: %s; set host_ip to an address of this host", ops->name, ip,
                      status == MCPG_INVALID_ARGUMENT ? "not an IP address" : strerror(err));
             return status;
         }
@@ -261,7 +274,8 @@ void mcpg__engine_destroy(mcpg_engine_t *e) {
     mcpg__engine_lock(e);
     links_end(e);
     mcpg__engine_unlock(e);
-    for (uint32_t i = 0; e->hooks.unlocked != NULL && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {}
+    for (uint32_t i = 0; e->hooks.unlocked != NULL && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {
+    }
     mcpg__obs_clear(e);
     for (uint32_t i = 0; i < e->transport_count; i++) e->transports[i].ops->destroy(e->transports[i].t);
     for (uint32_t i = 0; i < MCPG_HASH_SIZE; i++)
@@ -288,7 +302,8 @@ static void sync_init(mcpg_engine_t *e) {
     pthread_condattr_destroy(&attr);
 }
 
-mcpg_status_t mcpg__engine_create(const mcpg_engine_config_t *config, mcpg_engine_t **out, char *error, size_t error_cap) {
+mcpg_status_t mcpg__engine_create(const mcpg_engine_config_t *config, mcpg_engine_t **out, char *error,
+                                  size_t error_cap) {
     mcpg_engine_t *e = calloc(1, sizeof(*e));
     if (e == NULL) return MCPG_NO_MEMORY;
     mcpg__fork_watch();

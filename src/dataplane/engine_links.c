@@ -1,6 +1,7 @@
 /* engine_links.c: the agent's calls about links, the published endpoint, and what status shows.
  *
- * An endpoint is {1, then for each transport: name length, name, part length, part}. Bytes from a peer: read with bounds, ignored when malformed.
+ * An endpoint is {1, then for each transport: name length, name, part length, part}. Bytes from a peer: read with
+ * bounds, ignored when malformed.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 #define ENDPOINT_VERSION 1u
 
-bool mcpg__endpoint_part(const uint8_t *endpoint, size_t len, const char *name, const uint8_t **part, size_t *part_len) {
+bool mcpg__endpoint_part(const uint8_t *endpoint, size_t len, const char *name, const uint8_t **part,
+                         size_t *part_len) {
     size_t at = 1, name_len = strlen(name);
     if (len < 1 || endpoint[0] != ENDPOINT_VERSION) return false;
     while (at < len) {
@@ -91,14 +93,17 @@ void mcpg__engine_open_link(mcpg_engine_t *e, const mcpg_dp_peer_t *peer) {
     l->endpoint_len = peer->endpoint_len;
     switch (l->state) {
     case MCPG_LINK_ST_NONE:
-    case MCPG_LINK_ST_DOWN: mcpg__link_attempt(l); break;
+    case MCPG_LINK_ST_DOWN:
+        mcpg__link_attempt(l);
+        break;
     case MCPG_LINK_ST_UP: {
         mcpg_obs_t obs = {.kind = MCPG_OBS_UP, .rank = l->rank, .inc = l->inc};
         mcpg__obs_tell(e, &obs);
         break;
     }
     case MCPG_LINK_ST_CONNECTING:
-    case MCPG_LINK_ST_DEAD: break;
+    case MCPG_LINK_ST_DEAD:
+        break;
     }
     mcpg__engine_kick(e);
 out:
@@ -149,11 +154,16 @@ void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnatio
 
 static const char *state_name(mcpg_link_st_t state) {
     switch (state) {
-    case MCPG_LINK_ST_NONE: return "none";
-    case MCPG_LINK_ST_CONNECTING: return "connecting";
-    case MCPG_LINK_ST_UP: return "up";
-    case MCPG_LINK_ST_DOWN: return "down";
-    case MCPG_LINK_ST_DEAD: return "dead";
+    case MCPG_LINK_ST_NONE:
+        return "none";
+    case MCPG_LINK_ST_CONNECTING:
+        return "connecting";
+    case MCPG_LINK_ST_UP:
+        return "up";
+    case MCPG_LINK_ST_DOWN:
+        return "down";
+    case MCPG_LINK_ST_DEAD:
+        return "dead";
     }
     return "none";
 }
@@ -169,10 +179,12 @@ size_t mcpg__engine_links_json(mcpg_engine_t *e, char *buf, size_t cap) {
         } else {
             const mcpg_link_t *l = e->all[i];
             n = snprintf(line, sizeof(line),
-                         "%s{\"rank\":%u,\"incarnation\":[%" PRIu64 ",%" PRIu64 "],\"transport\":\"%s\",\"state\":\"%s\",\"connects\":%" PRIu64
-                         ",\"bytes_out\":%" PRIu64 ",\"bytes_in\":%" PRIu64 ",\"death_watch\":%s}",
-                         at == 0 ? "[" : ",", l->rank.v, l->inc.term, l->inc.counter, mcpg__link_transport_name(e, l->rank),
-                         state_name(l->state), l->reconnects, l->bytes_out, l->bytes_in, l->pidfd >= 0 ? "true" : "false");
+                         "%s{\"rank\":%u,\"incarnation\":[%" PRIu64 ",%" PRIu64
+                         "],\"transport\":\"%s\",\"state\":\"%s\",\"connects\":%" PRIu64 ",\"bytes_out\":%" PRIu64
+                         ",\"bytes_in\":%" PRIu64 ",\"death_watch\":%s}",
+                         at == 0 ? "[" : ",", l->rank.v, l->inc.term, l->inc.counter,
+                         mcpg__link_transport_name(e, l->rank), state_name(l->state), l->reconnects, l->bytes_out,
+                         l->bytes_in, l->pidfd >= 0 ? "true" : "false");
         }
         for (int k = 0; k < n; k++, at++)
             if (at + 1 < cap) buf[at] = line[k];

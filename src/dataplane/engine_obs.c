@@ -1,4 +1,5 @@
-/* engine_obs.c: what the data plane saw, on its way to the observer: in order, kept while its queue is full, never lost silently.
+/* engine_obs.c: what the data plane saw, on its way to the observer: in order, kept while its queue is full, never lost
+ * silently.
  *
  * Called with the engine lock held; the observer only queues.
  */
@@ -12,12 +13,17 @@
 static bool offer(mcpg_engine_t *e, const mcpg_obs_t *o) {
     const mcpg_dp_observer_t *to = &e->observer;
     switch (o->kind) {
-    case MCPG_OBS_UP: return to->link_up == NULL || to->link_up(to->user, o->rank, o->inc);
-    case MCPG_OBS_LOST: return to->link_lost == NULL || to->link_lost(to->user, o->rank, o->inc);
-    case MCPG_OBS_CHECKED: return to->link_checked == NULL || to->link_checked(to->user, o->rank, o->inc, o->check_id, o->ok);
-    case MCPG_OBS_DEATH: return to->death == NULL || to->death(to->user, o->rank, o->inc, o->proof);
+    case MCPG_OBS_UP:
+        return to->link_up == NULL || to->link_up(to->user, o->rank, o->inc);
+    case MCPG_OBS_LOST:
+        return to->link_lost == NULL || to->link_lost(to->user, o->rank, o->inc);
+    case MCPG_OBS_CHECKED:
+        return to->link_checked == NULL || to->link_checked(to->user, o->rank, o->inc, o->check_id, o->ok);
+    case MCPG_OBS_DEATH:
+        return to->death == NULL || to->death(to->user, o->rank, o->inc, o->proof);
     case MCPG_OBS_OP_FAILED:
-        return to->op_failed == NULL || to->op_failed(to->user, o->gid, o->report_id, o->seq, o->failed, o->failed_count);
+        return to->op_failed == NULL ||
+               to->op_failed(to->user, o->gid, o->report_id, o->seq, o->failed, o->failed_count);
     }
     return true;
 }
@@ -50,7 +56,8 @@ static void keep(mcpg_engine_t *e, const mcpg_obs_t *o) {
 err_free:
     free(kept.failed);
 err_lost:
-    mcpg__log(&e->log, MCPG_LOG_ERROR, "observation lost kind %d rank %u: the agent does not take any", (int)o->kind, o->rank.v);
+    mcpg__log(&e->log, MCPG_LOG_ERROR, "observation lost kind %d rank %u: the agent does not take any", (int)o->kind,
+              o->rank.v);
 }
 
 void mcpg__obs_tell(mcpg_engine_t *e, const mcpg_obs_t *o) {
@@ -87,8 +94,8 @@ void mcpg__engine_set_observer(mcpg_engine_t *e, const mcpg_dp_observer_t *obser
     mcpg__engine_unlock(e);
 }
 
-void mcpg__engine_tell_op_failed(mcpg_engine_t *e, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed,
-                                 uint32_t count) {
+void mcpg__engine_tell_op_failed(mcpg_engine_t *e, mcpg_gid_t gid, uint64_t report_id, uint64_t seq,
+                                 const mcpg_member_t *failed, uint32_t count) {
     mcpg_obs_t o = {.kind = MCPG_OBS_OP_FAILED, .gid = gid, .report_id = report_id, .seq = seq, .failed_count = count};
     o.failed = (mcpg_member_t *)(uintptr_t)failed; /* copied if it has to be kept */
     mcpg__obs_tell(e, &o);

@@ -1,4 +1,5 @@
-/* engine_round.c: one turn of the engine: streams, links, timers, transfers' results, operations. Bounded work, lock held throughout.
+/* engine_round.c: one turn of the engine: streams, links, timers, transfers' results, operations. Bounded work, lock
+ * held throughout.
  *
  * The only place where streams are closed and done() is called. Never blocks, never calls user code.
  */
@@ -49,12 +50,14 @@ static void transports_turn(mcpg_engine_t *e) {
     bool due = e->tick_due;
     e->tick_due = false;
     for (uint32_t i = 0; i < e->transport_count; i++)
-        if (due || e->now_us >= e->transports[i].tick_us) e->transports[i].tick_us = e->transports[i].ops->tick(e->transports[i].t, e->now_us);
+        if (due || e->now_us >= e->transports[i].tick_us)
+            e->transports[i].tick_us = e->transports[i].ops->tick(e->transports[i].t, e->now_us);
 }
 
 bool mcpg__engine_round(mcpg_engine_t *e) {
-    /* Event streams, deaths and accepts show up in epoll only; ring-only engines ask the kernel seldom while they spin. Never while another thread is
-     * inside epoll_wait: it was woken by an event that must stay there until it is out. */
+    /* Event streams, deaths and accepts show up in epoll only; ring-only engines ask the kernel seldom while they spin.
+     * Never while another thread is inside epoll_wait: it was woken by an event that must stay there until it is out.
+     */
     if (!e->in_epoll && (e->event_streams > 0 || (++e->rounds & 63u) == 0)) {
         struct epoll_event events[MCPG_EVENTS_MAX];
         mcpg__engine_dispatch(e, events, epoll_wait(e->epoll_fd, events, MCPG_EVENTS_MAX, 0));

@@ -12,7 +12,7 @@
 #include "common/executor.h"
 #include "dataplane/transport_priv.h"
 
-#define PLANS_MAX 16u
+#define PLANS_MAX     16u
 #define CORRUPT_BYTES 4096u
 
 typedef struct {
@@ -33,7 +33,9 @@ static pthread_mutex_t plans_lock = PTHREAD_MUTEX_INITIALIZER;
 static mcpg_fault_plan_t plans[PLANS_MAX];
 static uint32_t plan_count;
 
-void mcpg__fault_enable(bool on) { atomic_store(&enabled, on); }
+void mcpg__fault_enable(bool on) {
+    atomic_store(&enabled, on);
+}
 
 void mcpg__fault_clear(void) {
     pthread_mutex_lock(&plans_lock);
@@ -154,7 +156,8 @@ static void fault_connect_failed(void *user, const mcpg_hello_t *sent, mcpg_conn
 }
 
 static mcpg_status_t create_around(const mcpg_transport_ops_t *inner, int epoll_fd, const char *host_ip,
-                                   const mcpg_transport_events_t *events, const mcpg_log_t *log, mcpg_transport_t **out) {
+                                   const mcpg_transport_events_t *events, const mcpg_log_t *log,
+                                   mcpg_transport_t **out) {
     mcpg_transport_t *t = calloc(1, sizeof(*t));
     fault_impl_t *impl = calloc(1, sizeof(*impl));
     mcpg_status_t status = MCPG_NO_MEMORY;
@@ -163,8 +166,10 @@ static mcpg_status_t create_around(const mcpg_transport_ops_t *inner, int epoll_
     t->impl = impl;
     impl->events = *events;
     impl->inner_ops = inner;
-    mcpg_transport_events_t mine = {
-        .user = t, .may_accept = fault_may_accept, .established = fault_established, .connect_failed = fault_connect_failed};
+    mcpg_transport_events_t mine = {.user = t,
+                                    .may_accept = fault_may_accept,
+                                    .established = fault_established,
+                                    .connect_failed = fault_connect_failed};
     status = inner->create(epoll_fd, host_ip, &mine, log, &impl->inner);
     if (status != MCPG_OK) goto err_free;
     *out = t;
@@ -208,11 +213,11 @@ static uint64_t fault_tick(mcpg_transport_t *t, uint64_t now_us) {
     return impl->inner_ops->tick(impl->inner, now_us);
 }
 
-#define WRAPPED(create_func, transport_name, local)                                                                               \
-    {                                                                                                                              \
-        .name = transport_name, .same_host_only = local, .create = create_func, .endpoint = fault_endpoint, .open = fault_open,    \
-        .destroy = fault_destroy, .tick = fault_tick, .writev = fault_writev, .read = fault_read, .arm = fault_arm,                \
-        .disarm = fault_disarm, .close = fault_close                                                                               \
+#define WRAPPED(create_func, transport_name, local)                                                                    \
+    {                                                                                                                  \
+        .name = transport_name, .same_host_only = local, .create = create_func, .endpoint = fault_endpoint,            \
+        .open = fault_open, .destroy = fault_destroy, .tick = fault_tick, .writev = fault_writev, .read = fault_read,  \
+        .arm = fault_arm, .disarm = fault_disarm, .close = fault_close                                                 \
     }
 
 static const mcpg_transport_ops_t *wrapped(const mcpg_transport_ops_t *inner) {
@@ -221,4 +226,6 @@ static const mcpg_transport_ops_t *wrapped(const mcpg_transport_ops_t *inner) {
     return inner == mcpg__transport_shm() ? &shm : &tcp;
 }
 
-const mcpg_transport_ops_t *mcpg__fault_wrap(const mcpg_transport_ops_t *ops) { return atomic_load(&enabled) ? wrapped(ops) : ops; }
+const mcpg_transport_ops_t *mcpg__fault_wrap(const mcpg_transport_ops_t *ops) {
+    return atomic_load(&enabled) ? wrapped(ops) : ops;
+}

@@ -74,7 +74,7 @@ mcpg_status_t mcpg__dp_safe_point(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_view_t *ou
     mcpg_dpgroup_t *g = enter(dp, gid);
     mcpg_status_t status = MCPG_NOT_FOUND;
     if (g != NULL) {
-        (void)mcpg__engine_wait(dp->engine, not_held, &named, MCPG_NO_SEQ);
+        (void)mcpg__dp_wait(dp, not_held, &named, MCPG_NO_SEQ);
         g = mcpg__dp_group(dp, gid);
         status = g == NULL ? MCPG_NOT_FOUND : g->ended;
     }
@@ -125,7 +125,7 @@ mcpg_status_t mcpg__dp_quiesce(mcpg_dp_t *dp, mcpg_gid_t gid, uint64_t timeout_u
     mcpg_status_t status = MCPG_NOT_FOUND;
     if (g != NULL) {
         g->quiescing = true;
-        const bool drained = mcpg__engine_wait(dp->engine, is_drained, &named, until(timeout_us));
+        const bool drained = mcpg__dp_wait(dp, is_drained, &named, until(timeout_us));
         g = mcpg__dp_group(dp, gid);
         status = g == NULL ? MCPG_NOT_FOUND : drained ? MCPG_OK : MCPG_TIMED_OUT;
     }
@@ -170,7 +170,7 @@ mcpg_status_t mcpg__dp_flush(mcpg_dp_t *dp, mcpg_gid_t gid, uint64_t timeout_us)
     named_t named = {dp, gid};
     mcpg_status_t status = MCPG_NOT_FOUND;
     if (enter(dp, gid) != NULL) {
-        const bool flushed = mcpg__engine_wait(dp->engine, is_flushed, &named, until(timeout_us));
+        const bool flushed = mcpg__dp_wait(dp, is_flushed, &named, until(timeout_us));
         status = flushed ? MCPG_OK : MCPG_TIMED_OUT;
     }
     mcpg__dp_unlock(dp);

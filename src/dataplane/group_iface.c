@@ -88,8 +88,17 @@ static bool own_is_in(const mcpg_dpgroup_t *g, const mcpg_dpview_t *v) {
     return own >= 0 && mcpg__inc_eq(v->m[own].inc, g->dp->inc);
 }
 
+/* Held numbers that were taken while this rank was not active: when it comes back, other operations get them. */
+static void refuse_stale(mcpg_dpgroup_t *g) {
+    for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {
+        if (mcpg__work_state(w) != MCPG_W_WAITING || mcpg__view_runs(g, mcpg__view_of(g, w->seq), w->seq)) continue;
+        mcpg__op_end(w, MCPG_NOT_ACTIVE, "the operation was issued before this rank became active: issue it again");
+    }
+}
+
 static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     const bool was_in = own_is_in(g, g->newest);
+    if (!was_in && g->newest != NULL && !g->isolated) refuse_stale(g);
     if (mcpg__view_add(g, c) != MCPG_OK) {
         g->ended = MCPG_NO_MEMORY;
         (void)snprintf(g->ended_why, sizeof g->ended_why, "no memory for the group's new view: free some and create the group again");
@@ -98,6 +107,7 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     }
     mcpg__group_write_mirror(g);
     const bool joined = own_is_in(g, g->newest) && !was_in;
+    const bool first = joined && !g->isolated && g->newest->older == NULL && c->switch_seq == 0;
     if (joined && g->isolated) mcpg__group_end_all(g, MCPG_OK, NULL, true, MCPG_NO_SEQ); /* numbers of {self} mean nothing now */
     if (c->sync && !g->isolated) {
         mcpg__group_end_all(g, MCPG_OK, NULL, false, c->switch_seq);
@@ -110,9 +120,8 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
         g->fenced = false;
         mcpg__group_clear_failure(g);
     }
-    const bool first = joined && g->newest->older == NULL && c->switch_seq == 0;
     if ((joined && !first) || (c->sync && mcpg__group_next(g) < c->switch_seq)) mcpg__group_set_next(g, c->switch_seq);
-    g->quiescing = false;
+    if (!g->isolated) g->quiescing = false;
     atomic_fetch_and_explicit(&g->word, ~MCPG_HOLD_BIT, memory_order_relaxed);
     mcpg__op_leave_owed(g);
     apply_departures(g);

@@ -1,6 +1,7 @@
 /* link.c: what the operation engine calls: post, cancel, leave, forget, probe.
  *
- * Nothing here calls done(): results wait in e->ended for the driving thread. A cancelled transfer's buffer is never touched again.
+ * Nothing here calls done(): results wait in e->ended for the driving thread. A cancelled transfer's buffer is never
+ * touched again.
  */
 #include <string.h>
 
@@ -102,8 +103,10 @@ void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x) {
     mcpg_link_t *l = x->peer.v < MCPG_MAX_RANKS ? e->links[x->peer.v] : NULL;
     bool ended = x->state == MCPG_LXS_ENDED;
     if (!ended && l != NULL) {
-        if (x->is_send) cancel_send(l, x);
-        else cancel_recv(l, x);
+        if (x->is_send)
+            cancel_send(l, x);
+        else
+            cancel_recv(l, x);
     }
     mcpg__lx_unlink(x);
     if (x->handle != 0) mcpg__handle_drop(e, x->handle);

@@ -1,7 +1,7 @@
 /* link_conn.c: the life of a link: attempt, up, down, dead, replaced.
  *
- * The higher rank connects, so two streams never cross. A link belongs to one incarnation of its rank; what was posted for an older one ends with
- * PEER_DEAD. Decides nothing about membership: it tells the observer.
+ * The higher rank connects, so two streams never cross. A link belongs to one incarnation of its rank; what was posted
+ * for an older one ends with PEER_DEAD. Decides nothing about membership: it tells the observer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +121,8 @@ static void end_waiting(mcpg_link_t *l, mcpg_incarnation_t up_to) {
 
 static void checks_fail(mcpg_link_t *l) {
     while (l->check_count > 0) {
-        mcpg_obs_t obs = {.kind = MCPG_OBS_CHECKED, .rank = l->rank, .inc = l->inc, .check_id = l->checks[--l->check_count].id};
+        mcpg_obs_t obs = {
+            .kind = MCPG_OBS_CHECKED, .rank = l->rank, .inc = l->inc, .check_id = l->checks[--l->check_count].id};
         mcpg__obs_tell(l->e, &obs);
     }
 }
@@ -141,7 +142,9 @@ void mcpg__link_die(mcpg_link_t *l) {
 }
 
 /* ---- attempts ---- */
-static bool connector(const mcpg_link_t *l) { return l->e->rank.v > l->rank.v; }
+static bool connector(const mcpg_link_t *l) {
+    return l->e->rank.v > l->rank.v;
+}
 
 void mcpg__link_attempt(mcpg_link_t *l) {
     mcpg_engine_t *e = l->e;
@@ -158,7 +161,8 @@ void mcpg__link_attempt(mcpg_link_t *l) {
 
 static void connect_step(mcpg_link_t *l) {
     mcpg_engine_t *e = l->e;
-    mcpg_hello_t hello = {.magic = MCPG_HELLO_MAGIC, .version = MCPG_DATA_VERSION, .rank_from = e->rank.v, .rank_to = l->rank.v};
+    mcpg_hello_t hello = {
+        .magic = MCPG_HELLO_MAGIC, .version = MCPG_DATA_VERSION, .rank_from = e->rank.v, .rank_to = l->rank.v};
     hello.inc_from_term = e->own.term;
     hello.inc_from_counter = e->own.counter;
     hello.inc_to_term = l->inc.term;
@@ -181,11 +185,13 @@ static void connect_step(mcpg_link_t *l) {
 
 static bool may_accept(void *user, const mcpg_hello_t *hello) {
     mcpg_engine_t *e = user;
-    if (hello->rank_from >= MCPG_MAX_RANKS || hello->rank_from <= e->rank.v || hello->rank_to != e->rank.v) return false;
+    if (hello->rank_from >= MCPG_MAX_RANKS || hello->rank_from <= e->rank.v || hello->rank_to != e->rank.v)
+        return false;
     mcpg_incarnation_t to = {hello->inc_to_term, hello->inc_to_counter};
     mcpg_incarnation_t from = {hello->inc_from_term, hello->inc_from_counter};
     const mcpg_link_t *l = e->links[hello->rank_from];
-    return l != NULL && l->expected && l->state != MCPG_LINK_ST_DEAD && mcpg__inc_eq(l->inc, from) && mcpg__inc_eq(e->own, to);
+    return l != NULL && l->expected && l->state != MCPG_LINK_ST_DEAD && mcpg__inc_eq(l->inc, from) &&
+           mcpg__inc_eq(e->own, to);
 }
 
 static void established(void *user, mcpg_stream_t *stream, const mcpg_hello_t *peer, int64_t pid) {
@@ -222,13 +228,16 @@ static void connect_failed(void *user, const mcpg_hello_t *sent, mcpg_connect_fa
         l->transport_index++;
         l->retry_at_us = e->now_us;
         break;
-    case MCPG_CONNECT_VERSION: l->attempt_until_us = e->now_us; break;
+    case MCPG_CONNECT_VERSION:
+        l->attempt_until_us = e->now_us;
+        break;
     }
     e->service_due = true;
 }
 
 void mcpg__link_events(mcpg_engine_t *e, mcpg_transport_events_t *out) {
-    *out = (mcpg_transport_events_t){.user = e, .may_accept = may_accept, .established = established, .connect_failed = connect_failed};
+    *out = (mcpg_transport_events_t){
+        .user = e, .may_accept = may_accept, .established = established, .connect_failed = connect_failed};
 }
 
 /* ---- service ---- */

@@ -1,7 +1,7 @@
 /* link_frames.c: the meaning of each frame: matching, rendezvous, tombstones, probes, relayed deaths.
  *
- * A frame is data, never trusted: what does not fit the state here makes mcpg__rx_frame return false and breaks that link only. Frames about handles
- * that are gone are answered, not errors: cancelling races with the peer by design.
+ * A frame is data, never trusted: what does not fit the state here makes mcpg__rx_frame return false and breaks that
+ * link only. Frames about handles that are gone are answered, not errors: cancelling races with the peer by design.
  */
 #include <string.h>
 
@@ -170,19 +170,22 @@ static bool op_hit(const mcpg_lx_t *x, const mcpg_link_t *l, const mcpg_msg_key_
     return x->peer.v == l->rank.v && mcpg__inc_eq(x->peer_inc, l->inc) && mcpg__key_same_op(&x->key, key);
 }
 
-static void end_list(mcpg_link_t *l, mcpg_lx_list_t *list, const mcpg_msg_key_t *key, bool sends, const mcpg_msg_sig_t *mismatch) {
+static void end_list(mcpg_link_t *l, mcpg_lx_list_t *list, const mcpg_msg_key_t *key, bool sends,
+                     const mcpg_msg_sig_t *mismatch) {
     for (mcpg_lx_t *x = list->head, *next; x != NULL; x = next) {
         next = x->next;
         if (!op_hit(x, l, key, sends ? MCPG_KEY_LEFT_RECV : MCPG_KEY_LEFT_SEND)) continue;
         if (mismatch != NULL) x->peer_sig = *mismatch;
         mcpg_lx_result_t result = mismatch != NULL ? MCPG_LX_MISMATCH : MCPG_LX_LEFT;
-        if (sends) end_send(l, x, result);
-        else mcpg__lx_end(l->e, x, result);
+        if (sends)
+            end_send(l, x, result);
+        else
+            mcpg__lx_end(l->e, x, result);
     }
 }
 
-/* The peer's side of this operation is over: whoever still waits for it ends, and so does whoever comes later (tombstone). An eager frame that
- * is half out goes on: it is complete in itself. */
+/* The peer's side of this operation is over: whoever still waits for it ends, and so does whoever comes later
+ * (tombstone). An eager frame that is half out goes on: it is complete in itself. */
 void mcpg__end_op_with_peer(mcpg_link_t *l, const mcpg_msg_key_t *key, const mcpg_msg_sig_t *mismatch) {
     mcpg_engine_t *e = l->e;
     mcpg__tomb_add(e, l->rank, l->inc, key, mismatch);
@@ -214,7 +217,8 @@ static void probe_answered(mcpg_link_t *l) {
             i++;
             continue;
         }
-        mcpg_obs_t obs = {.kind = MCPG_OBS_CHECKED, .rank = l->rank, .inc = l->inc, .check_id = l->checks[i].id, .ok = true};
+        mcpg_obs_t obs = {
+            .kind = MCPG_OBS_CHECKED, .rank = l->rank, .inc = l->inc, .check_id = l->checks[i].id, .ok = true};
         l->checks[i] = l->checks[--l->check_count];
         mcpg__obs_tell(l->e, &obs);
     }
@@ -242,20 +246,37 @@ static bool receiver_gone(mcpg_link_t *l) {
 
 bool mcpg__rx_frame(mcpg_link_t *l, const uint8_t *body) {
     switch ((mcpg_frame_type_t)l->rx.frame.type) {
-    case MCPG_FT_EAGER: return eager(l, body);
-    case MCPG_FT_RTS: return announce(l, body);
-    case MCPG_FT_CTS: return granted(l, body);
-    case MCPG_FT_DATA: return data(l);
-    case MCPG_FT_GONE_RECV: return receiver_gone(l);
-    case MCPG_FT_GONE_SEND: return sender_gone(l);
-    case MCPG_FT_NACK: return refused(l, body);
-    case MCPG_FT_LEFT: return left(l, body);
-    case MCPG_FT_PROBE: mcpg__tx_control(l, MCPG_FT_PROBE_ACK, l->rx.frame.aux, NULL, 0); return true;
-    case MCPG_FT_PROBE_ACK: probe_answered(l); return true;
-    case MCPG_FT_DEAD: return died(l, body);
-    case MCPG_FT_BYE: l->bye = true; return true;
-    case MCPG_FT_CREDIT: return true;
-    case MCPG_FT__COUNT: return false;
+    case MCPG_FT_EAGER:
+        return eager(l, body);
+    case MCPG_FT_RTS:
+        return announce(l, body);
+    case MCPG_FT_CTS:
+        return granted(l, body);
+    case MCPG_FT_DATA:
+        return data(l);
+    case MCPG_FT_GONE_RECV:
+        return receiver_gone(l);
+    case MCPG_FT_GONE_SEND:
+        return sender_gone(l);
+    case MCPG_FT_NACK:
+        return refused(l, body);
+    case MCPG_FT_LEFT:
+        return left(l, body);
+    case MCPG_FT_PROBE:
+        mcpg__tx_control(l, MCPG_FT_PROBE_ACK, l->rx.frame.aux, NULL, 0);
+        return true;
+    case MCPG_FT_PROBE_ACK:
+        probe_answered(l);
+        return true;
+    case MCPG_FT_DEAD:
+        return died(l, body);
+    case MCPG_FT_BYE:
+        l->bye = true;
+        return true;
+    case MCPG_FT_CREDIT:
+        return true;
+    case MCPG_FT__COUNT:
+        return false;
     }
     return false;
 }

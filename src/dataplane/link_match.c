@@ -1,6 +1,7 @@
 /* link_match.c: transfer lists, handles and the table of posted receives.
  *
- * The only caller of done(). Never allocates per message: handles grow by doubling, the tables have a fixed number of buckets.
+ * The only caller of done(). Never allocates per message: handles grow by doubling, the tables have a fixed number of
+ * buckets.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,24 @@ void mcpg__lx_push(mcpg_lx_list_t *list, mcpg_lx_t *x) {
     x->list = list;
     x->next = NULL;
     x->prev = list->tail;
-    if (list->tail != NULL) list->tail->next = x;
-    else list->head = x;
+    if (list->tail != NULL)
+        list->tail->next = x;
+    else
+        list->head = x;
     list->tail = x;
 }
 
 void mcpg__lx_unlink(mcpg_lx_t *x) {
     mcpg_lx_list_t *list = x->list;
     if (list == NULL) return;
-    if (x->prev != NULL) x->prev->next = x->next;
-    else list->head = x->next;
-    if (x->next != NULL) x->next->prev = x->prev;
-    else list->tail = x->prev;
+    if (x->prev != NULL)
+        x->prev->next = x->next;
+    else
+        list->head = x->next;
+    if (x->next != NULL)
+        x->next->prev = x->prev;
+    else
+        list->tail = x->prev;
     x->next = x->prev = NULL;
     x->list = NULL;
 }
@@ -62,7 +69,8 @@ bool mcpg__link_deliver(mcpg_engine_t *e) {
 }
 
 bool mcpg__sig_equal(const mcpg_msg_sig_t *a, const mcpg_msg_sig_t *b) {
-    return a->kind == b->kind && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root && a->bytes == b->bytes;
+    return a->kind == b->kind && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
+           a->bytes == b->bytes;
 }
 
 /* ---- handles: generation in the upper half, index + 1 in the lower, so that 0 names nothing ---- */
@@ -129,7 +137,8 @@ mcpg_lx_t *mcpg__match_posted(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_
     return NULL;
 }
 
-void mcpg__match_end_from(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc, bool older, mcpg_lx_result_t result) {
+void mcpg__match_end_from(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc, bool older,
+                          mcpg_lx_result_t result) {
     for (uint32_t i = 0; i < MCPG_HASH_SIZE; i++) {
         for (mcpg_lx_t *x = e->posted[i].head, *next; x != NULL; x = next) {
             next = x->next;

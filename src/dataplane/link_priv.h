@@ -1,7 +1,8 @@
 /* link_priv.h: what engine.c, engine_*.c and link_*.c share: the engine, its links, the frames and the match tables.
  *
- * Everything here is guarded by the engine lock unless it says otherwise. done() of a transfer is called only by mcpg__link_deliver, so
- * that no link call ever re-enters its caller; a stream is closed only by the round, never by a poll function.
+ * Everything here is guarded by the engine lock unless it says otherwise. done() of a transfer is called only by
+ * mcpg__link_deliver, so that no link call ever re-enters its caller; a stream is closed only by the round, never by a
+ * poll function.
  */
 #ifndef MCPG_DATAPLANE_LINK_PRIV_H
 #define MCPG_DATAPLANE_LINK_PRIV_H
@@ -14,35 +15,35 @@
 #include "dataplane/transport.h"
 
 #define MCPG_TRANSPORTS_MAX 4u
-#define MCPG_EAGER_CREDITS 64u      /* unexpected small messages a peer may leave here */
-#define MCPG_CREDIT_RETURN 16u      /* owed credits that are worth a frame of their own */
-#define MCPG_ANNOUNCE_MAX 16384u    /* announced large messages per direction */
-#define MCPG_CONTROL_MAX 65536u     /* queued control frames; a peer that makes us queue more is broken */
-#define MCPG_HASH_SIZE 4096u
-#define MCPG_TOMBS_MAX 4096u
-#define MCPG_STAGE_BYTES 8192u
-#define MCPG_SLICE_BYTES (256u * 1024u) /* of one link in one round */
-#define MCPG_ROUND_BYTES (1024u * 1024u)
-#define MCPG_CONNECT_US 1000000u
-#define MCPG_ACCEPT_US 3000000u
-#define MCPG_CHECK_US 900000u
-#define MCPG_HANGUP_US 20000u /* after a hang-up on this host: time for the proof of death to arrive */
-#define MCPG_CHECKS_MAX 8u
-#define MCPG_LINK_MAGIC 0x4d46u /* "FM" */
+#define MCPG_EAGER_CREDITS  64u    /* unexpected small messages a peer may leave here */
+#define MCPG_CREDIT_RETURN  16u    /* owed credits that are worth a frame of their own */
+#define MCPG_ANNOUNCE_MAX   16384u /* announced large messages per direction */
+#define MCPG_CONTROL_MAX    65536u /* queued control frames; a peer that makes us queue more is broken */
+#define MCPG_HASH_SIZE      4096u
+#define MCPG_TOMBS_MAX      4096u
+#define MCPG_STAGE_BYTES    8192u
+#define MCPG_SLICE_BYTES    (256u * 1024u) /* of one link in one round */
+#define MCPG_ROUND_BYTES    (1024u * 1024u)
+#define MCPG_CONNECT_US     1000000u
+#define MCPG_ACCEPT_US      3000000u
+#define MCPG_CHECK_US       900000u
+#define MCPG_HANGUP_US      20000u /* after a hang-up on this host: time for the proof of death to arrive */
+#define MCPG_CHECKS_MAX     8u
+#define MCPG_LINK_MAGIC     0x4d46u /* "FM" */
 
 /* ---- frames ---- */
 typedef enum {
-    MCPG_FT_EAGER = 1,   /* key, sig, payload */
-    MCPG_FT_RTS,         /* key, sig; aux: sender's handle */
-    MCPG_FT_CTS,         /* aux: sender's handle; body: receiver's handle */
-    MCPG_FT_DATA,        /* aux: receiver's handle; payload */
-    MCPG_FT_GONE_RECV,   /* the receiver ended its side; aux: sender's handle */
-    MCPG_FT_GONE_SEND,   /* the sender ended its side; aux: receiver's handle */
-    MCPG_FT_NACK,        /* key, receiver's sig; aux: sender's handle, 0 for an eager message */
-    MCPG_FT_LEFT,        /* key */
-    MCPG_FT_PROBE,       /* aux: nonce */
-    MCPG_FT_PROBE_ACK,   /* aux: nonce */
-    MCPG_FT_DEAD,        /* aux: rank; body: incarnation */
+    MCPG_FT_EAGER = 1, /* key, sig, payload */
+    MCPG_FT_RTS,       /* key, sig; aux: sender's handle */
+    MCPG_FT_CTS,       /* aux: sender's handle; body: receiver's handle */
+    MCPG_FT_DATA,      /* aux: receiver's handle; payload */
+    MCPG_FT_GONE_RECV, /* the receiver ended its side; aux: sender's handle */
+    MCPG_FT_GONE_SEND, /* the sender ended its side; aux: receiver's handle */
+    MCPG_FT_NACK,      /* key, receiver's sig; aux: sender's handle, 0 for an eager message */
+    MCPG_FT_LEFT,      /* key */
+    MCPG_FT_PROBE,     /* aux: nonce */
+    MCPG_FT_PROBE_ACK, /* aux: nonce */
+    MCPG_FT_DEAD,      /* aux: rank; body: incarnation */
     MCPG_FT_BYE,
     MCPG_FT_CREDIT,
     MCPG_FT__COUNT
@@ -56,7 +57,10 @@ typedef struct {
     uint64_t aux;
 } mcpg_frame_t;
 #define MCPG_BODY_MAX 64u
-typedef struct { mcpg_msg_key_t key; mcpg_msg_sig_t sig; } mcpg_message_body_t;
+typedef struct {
+    mcpg_msg_key_t key;
+    mcpg_msg_sig_t sig;
+} mcpg_message_body_t;
 _Static_assert(sizeof(mcpg_frame_t) == 16 && sizeof(mcpg_message_body_t) == MCPG_BODY_MAX, "wire layout");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
@@ -68,18 +72,20 @@ typedef struct mcpg_control {
 } mcpg_control_t;
 
 /* ---- transfers ---- */
-typedef struct mcpg_lx_list { mcpg_lx_t *head, *tail; } mcpg_lx_list_t;
+typedef struct mcpg_lx_list {
+    mcpg_lx_t *head, *tail;
+} mcpg_lx_list_t;
 typedef enum {
     MCPG_LXS_IDLE = 0,
-    MCPG_LXS_WAIT,     /* send: no link yet */
-    MCPG_LXS_QUEUED,   /* send: in tx.queue */
+    MCPG_LXS_WAIT,      /* send: no link yet */
+    MCPG_LXS_QUEUED,    /* send: in tx.queue */
     MCPG_LXS_ANNOUNCED, /* send: waits for CTS */
-    MCPG_LXS_MOVING,   /* send: in tx.moving or the current frame */
+    MCPG_LXS_MOVING,    /* send: in tx.moving or the current frame */
     MCPG_LXS_EAGER_OUT, /* send: the current frame */
-    MCPG_LXS_POSTED,   /* receive: in the hash */
-    MCPG_LXS_EAGER_IN, /* receive: the frame being read */
-    MCPG_LXS_GRANTED,  /* receive: CTS sent */
-    MCPG_LXS_ENDED     /* result is known, done() is due */
+    MCPG_LXS_POSTED,    /* receive: in the hash */
+    MCPG_LXS_EAGER_IN,  /* receive: the frame being read */
+    MCPG_LXS_GRANTED,   /* receive: CTS sent */
+    MCPG_LXS_ENDED      /* result is known, done() is due */
 } mcpg_lx_state_t;
 
 /* A message that nobody waits for yet. */
@@ -102,7 +108,7 @@ typedef struct mcpg_tomb {
     struct mcpg_tomb *next; /* bucket */
     mcpg_rank_t rank;       /* whose side */
     mcpg_incarnation_t inc;
-    mcpg_msg_key_t key;     /* phase 0 */
+    mcpg_msg_key_t key; /* phase 0 */
     bool used, mismatch;
     mcpg_msg_sig_t sig;
 } mcpg_tomb_t;
@@ -135,7 +141,9 @@ typedef struct mcpg_link {
     uint64_t last_heard_us;
     uint64_t probe_nonce;
     uint32_t check_count;
-    struct { uint64_t id, until_us, nonce; } checks[MCPG_CHECKS_MAX];
+    struct {
+        uint64_t id, until_us, nonce;
+    } checks[MCPG_CHECKS_MAX];
     uint64_t bytes_out, bytes_in, reconnects;
     mcpg_lx_list_t granted; /* receives whose bytes are on their way */
     mcpg_lx_list_t waiting; /* sends, also those for newer incarnations */
@@ -188,7 +196,7 @@ typedef struct {
 struct mcpg_engine {
     pthread_mutex_t lock;
     pthread_cond_t waiter_cond, prog_cond, epoll_cond;
-    atomic_uint lock_wanted;  /* threads blocked in mcpg__engine_lock */
+    atomic_uint lock_wanted; /* threads blocked in mcpg__engine_lock */
     atomic_bool kicked, sleeping;
     int epoll_fd, kick_fd;
     mcpg_poll_t kick_poll;
@@ -210,7 +218,10 @@ struct mcpg_engine {
     mcpg_log_t log;
     mcpg_dp_observer_t observer;
     bool has_observer;
-    struct { mcpg_obs_t *items; uint32_t head, count, cap; } obs;
+    struct {
+        mcpg_obs_t *items;
+        uint32_t head, count, cap;
+    } obs;
     /* transports */
     struct {
         const mcpg_transport_ops_t *ops;
@@ -236,7 +247,10 @@ struct mcpg_engine {
     mcpg_tomb_t *tombs; /* MCPG_TOMBS_MAX, reused in turn */
     mcpg_tomb_t *tomb_buckets[MCPG_HASH_SIZE];
     uint32_t tomb_next;
-    struct { mcpg_lx_t *lx; uint32_t generation, next_free; } *handles;
+    struct {
+        mcpg_lx_t *lx;
+        uint32_t generation, next_free;
+    } * handles;
     uint32_t handle_cap, handle_free;
 };
 
@@ -259,7 +273,8 @@ void mcpg__engine_timer(mcpg_engine_t *e, uint64_t at_us); /* be looked at by th
 void mcpg__lx_push(mcpg_lx_list_t *list, mcpg_lx_t *x);
 void mcpg__lx_unlink(mcpg_lx_t *x);
 mcpg_lx_t *mcpg__lx_pop(mcpg_lx_list_t *list);
-void mcpg__lx_end(mcpg_engine_t *e, mcpg_lx_t *x, mcpg_lx_result_t result); /* frees its handle; done() follows in deliver */
+void mcpg__lx_end(mcpg_engine_t *e, mcpg_lx_t *x,
+                  mcpg_lx_result_t result); /* frees its handle; done() follows in deliver */
 void mcpg__lx_end_all(mcpg_engine_t *e, mcpg_lx_list_t *list, mcpg_lx_result_t result);
 bool mcpg__link_deliver(mcpg_engine_t *e);
 uint64_t mcpg__handle_take(mcpg_engine_t *e, mcpg_lx_t *x); /* 0: out of memory */
@@ -269,21 +284,27 @@ uint32_t mcpg__match_hash(const mcpg_msg_key_t *key, mcpg_rank_t source);
 mcpg_lx_t *mcpg__match_posted(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc);
 void mcpg__match_post(mcpg_engine_t *e, mcpg_lx_t *x);
 /* Ends every posted receive from this rank whose incarnation is inc, or older than inc. */
-void mcpg__match_end_from(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc, bool older, mcpg_lx_result_t result);
+void mcpg__match_end_from(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc, bool older,
+                          mcpg_lx_result_t result);
 bool mcpg__sig_equal(const mcpg_msg_sig_t *a, const mcpg_msg_sig_t *b);
 
 /* link_unexpected.c */
 mcpg_unexpected_t *mcpg__unexpected_take(mcpg_engine_t *e, size_t bytes); /* NULL: out of memory */
-void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u);      /* removes, returns its credit, back to the pool */
+void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u); /* removes, returns its credit, back to the pool */
 void mcpg__unexpected_add(mcpg_engine_t *e, mcpg_unexpected_t *u);
-mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc);
-void mcpg__unexpected_drop_stream(mcpg_engine_t *e, mcpg_rank_t source, uint64_t stream_id); /* announced ones of that stream */
+mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+                                         mcpg_incarnation_t inc);
+void mcpg__unexpected_drop_stream(mcpg_engine_t *e, mcpg_rank_t source,
+                                  uint64_t stream_id); /* announced ones of that stream */
 void mcpg__unexpected_drop_older(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc);
-void mcpg__unexpected_drop_group(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view, uint64_t below); /* view NULL: all */
+void mcpg__unexpected_drop_group(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view,
+                                 uint64_t below); /* view NULL: all */
 /* only_from NULL: from every rank. Announcing peers are told GONE. */
 void mcpg__unexpected_drop_op(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_rank_t *only_from);
-void mcpg__tomb_add(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key, const mcpg_msg_sig_t *mismatch);
-const mcpg_tomb_t *mcpg__tomb_find(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key, bool is_send);
+void mcpg__tomb_add(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                    const mcpg_msg_sig_t *mismatch);
+const mcpg_tomb_t *mcpg__tomb_find(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc,
+                                   const mcpg_msg_key_t *key, bool is_send);
 mcpg_rank_t mcpg__tomb_own_side(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t peer);
 void mcpg__tomb_forget(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view, uint64_t below);
 bool mcpg__key_same_op(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b);

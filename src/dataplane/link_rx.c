@@ -1,7 +1,8 @@
 /* link_rx.c: what arrives on a link: cuts the stream into frames and puts payload where it belongs.
  *
- * Nothing that a peer sends can do more than break its own link: every length is checked before a byte is placed. Payload of a receive that was
- * cancelled meanwhile is read and dropped, so no late byte reaches user memory (contract D2).
+ * Nothing that a peer sends can do more than break its own link: every length is checked before a byte is placed.
+ * Payload of a receive that was cancelled meanwhile is read and dropped, so no late byte reaches user memory (contract
+ * D2).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,9 @@ static const uint8_t body_bytes[MCPG_FT__COUNT] = {
     [MCPG_FT_CREDIT] = 0,
 };
 
-static bool has_payload(uint8_t type) { return type == MCPG_FT_EAGER || type == MCPG_FT_DATA; }
+static bool has_payload(uint8_t type) {
+    return type == MCPG_FT_EAGER || type == MCPG_FT_DATA;
+}
 
 /* Bytes read, 0: nothing there. */
 static uint32_t fill(mcpg_link_t *l) {
@@ -123,7 +126,8 @@ bool mcpg__rx_pump(mcpg_link_t *l, uint64_t *budget) {
     bool more = true;
     l->stream->readable = false;
     while (*budget > 0 && !l->failed) {
-        if (l->rx.in_payload) more = payload_step(l, budget);
+        if (l->rx.in_payload)
+            more = payload_step(l, budget);
         else if (!frame_step(l) && !l->failed) {
             uint32_t got = fill(l);
             *budget -= got < *budget ? got : *budget;

@@ -1,7 +1,8 @@
-/* link_tx.c: what leaves on a link: control frames first, then small messages and large ones in turn, a chunk at a time.
+/* link_tx.c: what leaves on a link: control frames first, then small messages and large ones in turn, a chunk at a
+ * time.
  *
- * Reads user memory only while a transfer is posted: a cancelled one whose frame is half out goes on from a private copy. Never blocks and never calls
- * done().
+ * Reads user memory only while a transfer is posted: a cancelled one whose frame is half out goes on from a private
+ * copy. Never blocks and never calls done().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,10 @@ void mcpg__tx_control(mcpg_link_t *l, mcpg_frame_type_t type, uint64_t aux, cons
     c->frame = (mcpg_frame_t){.magic = MCPG_LINK_MAGIC, .type = (uint8_t)type, .len = body_len, .aux = aux};
     c->body_len = body_len;
     if (body_len > 0) memcpy(c->body, body, body_len);
-    if (l->tx.tail != NULL) l->tx.tail->next = c;
-    else l->tx.head = c;
+    if (l->tx.tail != NULL)
+        l->tx.tail->next = c;
+    else
+        l->tx.head = c;
     l->tx.tail = c;
     l->tx.control_count++;
 }
@@ -139,8 +142,10 @@ static void frame_end(mcpg_link_t *l) {
     l->tx.private_copy = NULL;
     if (x == NULL) return;
     x->moved += l->tx.payload_len;
-    if (x->moved < x->sig.bytes) mcpg__lx_push(&l->tx.moving, x);
-    else mcpg__lx_end(l->e, x, MCPG_LX_DONE);
+    if (x->moved < x->sig.bytes)
+        mcpg__lx_push(&l->tx.moving, x);
+    else
+        mcpg__lx_end(l->e, x, MCPG_LX_DONE);
 }
 
 bool mcpg__tx_pump(mcpg_link_t *l, uint64_t *budget) {

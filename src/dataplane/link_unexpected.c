@@ -1,7 +1,7 @@
 /* link_unexpected.c: messages that came before their receive was posted, and the tombstones of sides that were left.
  *
- * Memory is bounded: eager messages by the credits that each peer holds, announcements by the announcement window, tombstones by a ring that
- * forgets its oldest. Never keeps a message of an operation that this rank itself has left.
+ * Memory is bounded: eager messages by the credits that each peer holds, announcements by the announcement window,
+ * tombstones by a ring that forgets its oldest. Never keeps a message of an operation that this rank itself has left.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +38,10 @@ void mcpg__unexpected_add(mcpg_engine_t *e, mcpg_unexpected_t *u) {
 
 void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u) {
     if (u->bucket != NULL) {
-        if (u->prev != NULL) u->prev->next = u->next;
-        else *u->bucket = u->next;
+        if (u->prev != NULL)
+            u->prev->next = u->next;
+        else
+            *u->bucket = u->next;
         if (u->next != NULL) u->next->prev = u->prev;
     }
     mcpg_link_t *l = e->links[u->source.v];
@@ -57,8 +59,10 @@ void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u) {
     e->entry_pool[u->size_class] = u;
 }
 
-/* The oldest of equal keys is the last one in the bucket: keys are unique in correct programs, order only decides among broken ones. */
-mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc) {
+/* The oldest of equal keys is the last one in the bucket: keys are unique in correct programs, order only decides among
+ * broken ones. */
+mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+                                         mcpg_incarnation_t inc) {
     mcpg_unexpected_t *found = NULL;
     for (mcpg_unexpected_t *u = e->unexpected[mcpg__match_hash(key, source)]; u != NULL; u = u->next)
         if (u->source.v == source.v && mcpg__inc_eq(u->inc, inc) && memcmp(&u->key, key, sizeof(*key)) == 0) found = u;
@@ -154,8 +158,8 @@ void mcpg__tomb_add(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, 
     *bucket = t;
 }
 
-/* Whose side a tombstone of this rank's own leaving is filed under. Point-to-point numbers are counted per pair, so there the peer and
- * its incarnation belong to the name. */
+/* Whose side a tombstone of this rank's own leaving is filed under. Point-to-point numbers are counted per pair, so
+ * there the peer and its incarnation belong to the name. */
 mcpg_rank_t mcpg__tomb_own_side(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t peer) {
     bool pair = (key->flags & MCPG_KEY_P2P) != 0;
     return (mcpg_rank_t){(pair ? peer.v : e->rank.v) | 0x80000000u};
@@ -167,10 +171,11 @@ static bool direction_hit(uint32_t left_flags, bool is_send) {
     return which == 0 || (which & (is_send ? MCPG_KEY_LEFT_RECV : MCPG_KEY_LEFT_SEND)) != 0;
 }
 
-const mcpg_tomb_t *mcpg__tomb_find(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
-                                   bool is_send) {
+const mcpg_tomb_t *mcpg__tomb_find(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc,
+                                   const mcpg_msg_key_t *key, bool is_send) {
     for (const mcpg_tomb_t *t = e->tomb_buckets[tomb_hash(rank, key)]; t != NULL; t = t->next) {
-        if (t->rank.v == rank.v && mcpg__inc_eq(t->inc, inc) && mcpg__key_same_op(&t->key, key) && direction_hit(t->key.flags, is_send))
+        if (t->rank.v == rank.v && mcpg__inc_eq(t->inc, inc) && mcpg__key_same_op(&t->key, key) &&
+            direction_hit(t->key.flags, is_send))
             return t;
     }
     return NULL;

@@ -1,7 +1,7 @@
 /* link_watch.c: proof of death: a pidfd per peer process on this host, and deaths that other ranks relay.
  *
- * A pid is only a name: it is watched after its start time was found to be the one the peer told when the stream was set up. Never takes a reset or a
- * hang-up for a proof.
+ * A pid is only a name: it is watched after its start time was found to be the one the peer told when the stream was
+ * set up. Never takes a reset or a hang-up for a proof.
  */
 #include <errno.h>
 #include <poll.h>

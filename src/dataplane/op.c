@@ -66,7 +66,7 @@ void mcpg__op_start(mcpg_dp_work_t *w) {
     view->refs++;
     fill_names(x);
     x->timeout_us = p2p ? dp->p2p_timeout_us : dp->collective_timeout_us;
-    x->check_us = x->timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + x->timeout_us;
+    x->check_us = x->timeout_us == 0 || x->timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + x->timeout_us; /* 0: never asks */
     w->exec = x;
     mcpg__work_set_state(w, MCPG_W_RUNNING);
     if (!p2p) g->running++;
@@ -162,7 +162,7 @@ mcpg_status_t mcpg__dp_submit(mcpg_dp_t *dp, mcpg_gid_t gid, const mcpg_op_t *op
     error[0] = '\0';
     mcpg__engine_lock(dp->engine);
     room_t room = {dp, gid};
-    if (!has_room(&room)) (void)mcpg__engine_wait(dp->engine, has_room, &room, MCPG_NO_SEQ);
+    if (!has_room(&room)) (void)mcpg__dp_wait(dp, has_room, &room, MCPG_NO_SEQ);
     mcpg_dpgroup_t *g = mcpg__dp_group(dp, gid);
     mcpg_status_t status = MCPG_NOT_FOUND;
     if (g == NULL) {

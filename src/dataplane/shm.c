@@ -1,7 +1,8 @@
 /* shm.c: links between processes of one host: two byte rings in a sealed memfd, passed over a unix socket.
  *
- * The socket stays open as the sign that the peer has the stream; it carries nothing after the hello. Names cannot be guessed and only the same user
- * may connect. An awake peer costs no system call. Never trusts a position or a size that the other side can write.
+ * The socket stays open as the sign that the peer has the stream; it carries nothing after the hello. Names cannot be
+ * guessed and only the same user may connect. An awake peer costs no system call. Never trusts a position or a size
+ * that the other side can write.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,11 +21,11 @@
 #include "dataplane/shm_ring.h"
 #include "dataplane/transport_priv.h"
 
-#define NAME_BYTES 16u
-#define RING_BYTES (256u * 1024u)
+#define NAME_BYTES  16u
+#define RING_BYTES  (256u * 1024u)
 #define PIECE_BYTES (RING_BYTES / 4u) /* published at a time: the other side copies meanwhile */
-#define CTL_BYTES 4096u
-#define MAP_BYTES (CTL_BYTES + 2u * RING_BYTES)
+#define CTL_BYTES   4096u
+#define MAP_BYTES   (CTL_BYTES + 2u * RING_BYTES)
 _Static_assert((RING_BYTES & (RING_BYTES - 1u)) == 0 && 2 * sizeof(mcpg_ring_ctl_t) <= CTL_BYTES, "layout");
 
 typedef struct {
@@ -43,7 +44,10 @@ typedef struct {
     bool hung_up;
 } shm_stream_t;
 
-typedef struct { int memfd; uint8_t *map; } shm_extra_t;
+typedef struct {
+    int memfd;
+    uint8_t *map;
+} shm_extra_t;
 
 /* ---- stream ---- */
 static void ring_bell(int fd) {
@@ -58,7 +62,8 @@ static void bell_rung(mcpg_poll_t *self, uint32_t events) {
     if (read(impl->event_fd, &count, sizeof(count)) < 0) return;
 }
 
-/* The socket is silent by design: whatever it reports is the end of the stream. Taken out of the set, for a level-triggered end never stops. */
+/* The socket is silent by design: whatever it reports is the end of the stream. Taken out of the set, for a
+ * level-triggered end never stops. */
 static void sock_polled(mcpg_poll_t *self, uint32_t events) {
     shm_stream_t *s = (shm_stream_t *)((char *)self - offsetof(shm_stream_t, sock_poll));
     (void)events;
@@ -83,7 +88,8 @@ static int64_t stream_writev(mcpg_stream_t *base, const struct iovec *iov, int i
     }
     if (took == 0) return 0;
     atomic_store(&s->out.ctl->tail, s->out.own);
-    if (atomic_load(&s->out.ctl->reader_armed) != 0 && atomic_exchange(&s->out.ctl->reader_armed, 0u) != 0) ring_bell(s->peer_event);
+    if (atomic_load(&s->out.ctl->reader_armed) != 0 && atomic_exchange(&s->out.ctl->reader_armed, 0u) != 0)
+        ring_bell(s->peer_event);
     return took;
 }
 
@@ -202,7 +208,8 @@ static bool peer_allowed(mcpg_transport_t *t, mcpg_hs_t *hs) {
     socklen_t len = sizeof(cred);
     if (getsockopt(hs->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0) return false;
     if (cred.uid != geteuid()) {
-        mcpg__log(t->log, MCPG_LOG_WARN, "connection refused: user %u is not user %u", (unsigned)cred.uid, (unsigned)geteuid());
+        mcpg__log(t->log, MCPG_LOG_WARN, "connection refused: user %u is not user %u", (unsigned)cred.uid,
+                  (unsigned)geteuid());
         return false;
     }
     hs->kernel_pid = cred.pid;
@@ -243,8 +250,8 @@ static mcpg_status_t listener_open(shm_impl_t *impl, int *out) {
     return MCPG_OK;
 }
 
-static mcpg_status_t shm_create(int epoll_fd, const char *host_ip, const mcpg_transport_events_t *events, const mcpg_log_t *log,
-                                mcpg_transport_t **out) {
+static mcpg_status_t shm_create(int epoll_fd, const char *host_ip, const mcpg_transport_events_t *events,
+                                const mcpg_log_t *log, mcpg_transport_t **out) {
     (void)host_ip;
     mcpg_transport_t *t = calloc(1, sizeof(*t));
     shm_impl_t *impl = calloc(1, sizeof(*impl));
@@ -295,7 +302,8 @@ err_free:
     return NULL;
 }
 
-static mcpg_status_t shm_open_link(mcpg_transport_t *t, const mcpg_hello_t *hello, const uint8_t *endpoint, size_t len) {
+static mcpg_status_t shm_open_link(mcpg_transport_t *t, const mcpg_hello_t *hello, const uint8_t *endpoint,
+                                   size_t len) {
     struct sockaddr_un a;
     if (len != NAME_BYTES) return MCPG_CORRUPT;
     socklen_t a_len = address_of(endpoint, &a);

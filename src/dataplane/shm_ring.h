@@ -1,8 +1,9 @@
 /* shm_ring.h: one direction of a shared memory stream: a byte ring whose other end may be wrong or malicious.
  *
- * Each side keeps its own position privately and only publishes it; the other side's position is checked on every use, so that a corrupt one breaks the
- * stream, never the process. armed flags make a wake-up needed only while the other side sleeps: each side stores its position, then reads the flag;
- * the sleeper stores the flag, then reads the position, all sequentially consistent.
+ * Each side keeps its own position privately and only publishes it; the other side's position is checked on every use,
+ * so that a corrupt one breaks the stream, never the process. armed flags make a wake-up needed only while the other
+ * side sleeps: each side stores its position, then reads the flag; the sleeper stores the flag, then reads the
+ * position, all sequentially consistent.
  */
 #ifndef MCPG_DATAPLANE_SHM_RING_H
 #define MCPG_DATAPLANE_SHM_RING_H
@@ -49,6 +50,8 @@ static inline int64_t mcpg__ring_writable(const mcpg_ring_t *r) {
     return used > r->cap ? -1 : (int64_t)(r->cap - used);
 }
 /* A blocked writer is woken when half the ring is free, so that it does not wake for every few bytes. */
-static inline int64_t mcpg__ring_enough(const mcpg_ring_t *r) { return (int64_t)(r->cap / 2u); }
+static inline int64_t mcpg__ring_enough(const mcpg_ring_t *r) {
+    return (int64_t)(r->cap / 2u);
+}
 
 #endif

@@ -72,7 +72,9 @@ static bool stream_arm(mcpg_stream_t *base, bool want_write) {
     return base->readable;
 }
 
-static void stream_disarm(mcpg_stream_t *base) { (void)base; }
+static void stream_disarm(mcpg_stream_t *base) {
+    (void)base;
+}
 
 static void stream_close(mcpg_stream_t *base) {
     tcp_stream_t *s = (tcp_stream_t *)base;
@@ -111,7 +113,9 @@ static bool peer_allowed(mcpg_transport_t *t, mcpg_hs_t *hs) {
     return true;
 }
 
-static void extra_free(mcpg_hs_t *hs) { (void)hs; }
+static void extra_free(mcpg_hs_t *hs) {
+    (void)hs;
+}
 
 static const mcpg_hs_ops_t tcp_hs_ops = {
     .fds_to_send = no_fds, .make = make, .peer_allowed = peer_allowed, .extra_free = extra_free};
@@ -155,8 +159,8 @@ static size_t tcp_endpoint(const mcpg_transport_t *t, uint8_t *buf, size_t cap) 
     return 0;
 }
 
-static mcpg_status_t tcp_create(int epoll_fd, const char *host_ip, const mcpg_transport_events_t *events, const mcpg_log_t *log,
-                                mcpg_transport_t **out) {
+static mcpg_status_t tcp_create(int epoll_fd, const char *host_ip, const mcpg_transport_events_t *events,
+                                const mcpg_log_t *log, mcpg_transport_t **out) {
     address_t a;
     socklen_t len = sizeof(a.v4);
     memset(&a, 0, sizeof(a));

@@ -1,7 +1,7 @@
 /* transport.c: the table of transports, and the hello exchange that socket transports share.
  *
- * Poll functions only note; everything else happens in tick. A half-open connection that breaks a rule is closed without an answer, except for a version
- * difference, which both sides log.
+ * Poll functions only note; everything else happens in tick. A half-open connection that breaks a rule is closed
+ * without an answer, except for a version difference, which both sides log.
  */
 #include "dataplane/transport.h"
 
@@ -99,8 +99,10 @@ static mcpg_hs_t *hs_new(mcpg_transport_t *t, int fd, bool outgoing) {
 
 static void hs_free(mcpg_hs_t *hs) {
     mcpg_transport_t *t = hs->t;
-    if (hs->prev != NULL) hs->prev->next = hs->next;
-    else t->hs_head = hs->next;
+    if (hs->prev != NULL)
+        hs->prev->next = hs->next;
+    else
+        t->hs_head = hs->next;
     if (hs->next != NULL) hs->next->prev = hs->prev;
     if (!hs->outgoing && hs->state == MCPG_HS_READING) t->strangers--;
     if (!hs->outgoing && hs->state == MCPG_HS_PARKED) t->parked--;
@@ -119,7 +121,8 @@ static void hs_fail(mcpg_hs_t *hs, mcpg_connect_fail_t how, const char *why) {
     if (outgoing) t->events.connect_failed(t->events.user, &sent, how, why);
 }
 
-static bool greeting_send(mcpg_hs_t *hs, const mcpg_hello_t *hello, mcpg_verdict_t verdict, const int *fds, int fd_count) {
+static bool greeting_send(mcpg_hs_t *hs, const mcpg_hello_t *hello, mcpg_verdict_t verdict, const int *fds,
+                          int fd_count) {
     mcpg_greeting_t g = {.hello = *hello, .verdict = (uint32_t)verdict, .pid = (uint64_t)getpid()};
     g.pid_namespace = pid_namespace();
     g.start_time = mcpg__proc_start_time(getpid());
@@ -151,8 +154,10 @@ static void fds_take(mcpg_hs_t *hs, struct msghdr *msg) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
             int place = hs->fds[0] < 0 ? 0 : hs->fds[1] < 0 ? 1 : -1;
-            if (place < 0) close(fd);
-            else hs->fds[place] = fd;
+            if (place < 0)
+                close(fd);
+            else
+                hs->fds[place] = fd;
         }
     }
 }
@@ -165,7 +170,8 @@ static int greeting_read(mcpg_hs_t *hs) {
             char buf[CMSG_SPACE(sizeof(int) * MCPG_HS_FDS)];
             struct cmsghdr align;
         } control;
-        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf)};
+        struct msghdr msg = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof(control.buf)};
         ssize_t n = recvmsg(hs->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
@@ -180,7 +186,8 @@ static int greeting_read(mcpg_hs_t *hs) {
 }
 
 static void log_version(mcpg_hs_t *hs) {
-    mcpg__log(hs->t->log, MCPG_LOG_WARN, "link refused: the peer speaks data version %u, this process %u; run the same release on all ranks",
+    mcpg__log(hs->t->log, MCPG_LOG_WARN,
+              "link refused: the peer speaks data version %u, this process %u; run the same release on all ranks",
               hs->in.greeting.hello.version, MCPG_DATA_VERSION);
 }
 
@@ -203,7 +210,8 @@ static void hs_established(mcpg_hs_t *hs, mcpg_stream_t *stream) {
 
 /* The acceptor's hello mirrors the connector's. */
 static mcpg_hello_t answer_to(const mcpg_hello_t *h) {
-    mcpg_hello_t a = {.magic = MCPG_HELLO_MAGIC, .version = MCPG_DATA_VERSION, .rank_from = h->rank_to, .rank_to = h->rank_from};
+    mcpg_hello_t a = {
+        .magic = MCPG_HELLO_MAGIC, .version = MCPG_DATA_VERSION, .rank_from = h->rank_to, .rank_to = h->rank_from};
     a.inc_from_term = h->inc_to_term;
     a.inc_from_counter = h->inc_to_counter;
     a.inc_to_term = h->inc_from_term;
@@ -221,8 +229,10 @@ static void hs_accept(mcpg_hs_t *hs) {
         return;
     }
     mcpg_stream_t *stream = t->hs_ops->make(t, hs);
-    if (stream != NULL) hs_established(hs, stream);
-    else hs_free(hs);
+    if (stream != NULL)
+        hs_established(hs, stream);
+    else
+        hs_free(hs);
 }
 
 /* A newer hello of the same rank replaces a parked one. */
@@ -324,8 +334,10 @@ static void outgoing_whole(mcpg_hs_t *hs) {
         return;
     }
     mcpg_stream_t *stream = hs->in.greeting.verdict == MCPG_VERDICT_OK ? t->hs_ops->make(t, hs) : NULL;
-    if (stream != NULL) hs_established(hs, stream);
-    else hs_fail(hs, MCPG_CONNECT_BROKEN, "the answer cannot be used");
+    if (stream != NULL)
+        hs_established(hs, stream);
+    else
+        hs_fail(hs, MCPG_CONNECT_BROKEN, "the answer cannot be used");
 }
 
 static void hs_step(mcpg_hs_t *hs, uint64_t now_us) {
@@ -346,8 +358,10 @@ static void hs_step(mcpg_hs_t *hs, uint64_t now_us) {
             hs_fail(hs, MCPG_CONNECT_LATER, "the peer closed the connection");
             return;
         }
-        if (whole > 0 && hs->outgoing) outgoing_whole(hs);
-        else if (whole > 0) incoming_whole(hs, now_us);
+        if (whole > 0 && hs->outgoing)
+            outgoing_whole(hs);
+        else if (whole > 0)
+            incoming_whole(hs, now_us);
         if (whole > 0) return;
     }
     if (now_us >= hs->until_us) hs_fail(hs, MCPG_CONNECT_BROKEN, "no answer in time");
@@ -356,7 +370,8 @@ static void hs_step(mcpg_hs_t *hs, uint64_t now_us) {
 static void drop_oldest_stranger(mcpg_transport_t *t) {
     mcpg_hs_t *oldest = NULL;
     for (mcpg_hs_t *hs = t->hs_head; hs != NULL; hs = hs->next)
-        if (!hs->outgoing && hs->state == MCPG_HS_READING && (oldest == NULL || hs->until_us <= oldest->until_us)) oldest = hs;
+        if (!hs->outgoing && hs->state == MCPG_HS_READING && (oldest == NULL || hs->until_us <= oldest->until_us))
+            oldest = hs;
     if (oldest != NULL) hs_free(oldest);
 }
 
@@ -364,7 +379,8 @@ static void accept_all(mcpg_transport_t *t) {
     for (uint32_t i = 0; i < MCPG_HS_STRANGERS_MAX; i++) {
         int fd = accept4(t->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            /* Out of descriptors: the backlog waits; level-triggered events would only burn the CPU until one is free. */
+            /* Out of descriptors: the backlog waits; level-triggered events would only burn the CPU until one is free.
+             */
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) listen_interest(t, false);
             t->accept_ready = false;
             return;
@@ -416,8 +432,8 @@ mcpg_status_t mcpg__socket_connect(mcpg_transport_t *t, int fd, const mcpg_hello
     return MCPG_SYSTEM;
 }
 
-mcpg_status_t mcpg__socket_transport_init(mcpg_transport_t *t, int epoll_fd, int listen_fd, const mcpg_transport_events_t *events,
-                                          const mcpg_log_t *log) {
+mcpg_status_t mcpg__socket_transport_init(mcpg_transport_t *t, int epoll_fd, int listen_fd,
+                                          const mcpg_transport_events_t *events, const mcpg_log_t *log) {
     t->epoll_fd = epoll_fd;
     t->events = *events;
     t->log = log;

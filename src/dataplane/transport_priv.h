@@ -1,7 +1,8 @@
-/* transport_priv.h: what shm.c and tcp.c share: a listener, half-open connections and the hello exchange over a stream socket.
+/* transport_priv.h: what shm.c and tcp.c share: a listener, half-open connections and the hello exchange over a stream
+ * socket.
  *
- * Half-open connections are bounded in number and time. Nothing is believed before the hello is whole and valid; a stranger's bytes end its
- * connection and nothing else.
+ * Half-open connections are bounded in number and time. Nothing is believed before the hello is whole and valid; a
+ * stranger's bytes end its connection and nothing else.
  */
 #ifndef MCPG_DATAPLANE_TRANSPORT_PRIV_H
 #define MCPG_DATAPLANE_TRANSPORT_PRIV_H
@@ -10,14 +11,19 @@
 
 #include "dataplane/transport.h"
 
-#define MCPG_HS_STRANGERS_MAX 64u                 /* accepted, no valid hello yet */
-#define MCPG_HS_PARKED_MAX (MCPG_MAX_RANKS + 64u) /* valid hello, not expected yet */
-#define MCPG_HS_LIMIT_US 5000000u                 /* for one hello */
-#define MCPG_HS_CONNECT_US 2000000u               /* for connect and answer */
-#define MCPG_HS_PARK_US 1000000u                  /* for being expected */
-#define MCPG_HS_FDS 2
+#define MCPG_HS_STRANGERS_MAX 64u                    /* accepted, no valid hello yet */
+#define MCPG_HS_PARKED_MAX    (MCPG_MAX_RANKS + 64u) /* valid hello, not expected yet */
+#define MCPG_HS_LIMIT_US      5000000u               /* for one hello */
+#define MCPG_HS_CONNECT_US    2000000u               /* for connect and answer */
+#define MCPG_HS_PARK_US       1000000u               /* for being expected */
+#define MCPG_HS_FDS           2
 
-typedef enum { MCPG_VERDICT_NONE = 0, MCPG_VERDICT_OK = 1, MCPG_VERDICT_LATER = 2, MCPG_VERDICT_VERSION = 3 } mcpg_verdict_t;
+typedef enum {
+    MCPG_VERDICT_NONE = 0,
+    MCPG_VERDICT_OK = 1,
+    MCPG_VERDICT_LATER = 2,
+    MCPG_VERDICT_VERSION = 3
+} mcpg_verdict_t;
 
 /* The exchange: connector first, then acceptor with its verdict. Little-endian. */
 typedef struct {
@@ -51,7 +57,8 @@ typedef struct mcpg_hs {
 typedef struct {
     /* Outgoing: descriptors that go with the greeting. Incoming: with the answer. Returns their number. */
     int (*fds_to_send)(mcpg_transport_t *t, mcpg_hs_t *hs, int fds[MCPG_HS_FDS]);
-    /* Exchange done: makes the stream and takes hs->fd and hs->fds; NULL: the connection is dropped. Incoming: before the answer is sent. */
+    /* Exchange done: makes the stream and takes hs->fd and hs->fds; NULL: the connection is dropped. Incoming: before
+     * the answer is sent. */
     mcpg_stream_t *(*make)(mcpg_transport_t *t, mcpg_hs_t *hs);
     bool (*peer_allowed)(mcpg_transport_t *t, mcpg_hs_t *hs); /* after connect or accept; may set kernel_pid */
     void (*extra_free)(mcpg_hs_t *hs);
@@ -72,8 +79,8 @@ struct mcpg_transport {
 };
 
 /* A transport with its listening socket registered; takes listen_fd in any case. */
-MCPG_MUST_USE mcpg_status_t mcpg__socket_transport_init(mcpg_transport_t *t, int epoll_fd, int listen_fd, const mcpg_transport_events_t *events,
-                                                        const mcpg_log_t *log);
+MCPG_MUST_USE mcpg_status_t mcpg__socket_transport_init(mcpg_transport_t *t, int epoll_fd, int listen_fd,
+                                                        const mcpg_transport_events_t *events, const mcpg_log_t *log);
 void mcpg__socket_transport_end(mcpg_transport_t *t);
 /* Starts an outgoing exchange on a connected or connecting socket; takes fd and extra in any case. */
 MCPG_MUST_USE mcpg_status_t mcpg__socket_connect(mcpg_transport_t *t, int fd, const mcpg_hello_t *hello, void *extra);

@@ -116,7 +116,7 @@ void mcpg__work_set_state(mcpg_dp_work_t *w, mcpg_wstate_t state) {
 void mcpg__work_complete(mcpg_dp_work_t *w) {
     mcpg_dp_core_t *core = w->core;
     w->group = NULL;
-    w->dp->kick = true;
+    if (w->dp->waiting != 0) w->dp->kick = true;
     (void)pthread_mutex_lock(&core->lock);
     mcpg__work_set_state(w, MCPG_W_COMPLETE);
     const bool call = w->func != NULL;
@@ -126,7 +126,11 @@ void mcpg__work_complete(mcpg_dp_work_t *w) {
         core->callbacks_end = &w->link;
     }
     (void)pthread_mutex_unlock(&core->lock);
-    if (!call) mcpg__dp_work_release(w);
+    if (call) {
+        w->dp->kick = true;
+    } else {
+        mcpg__dp_work_release(w);
+    }
 }
 
 bool mcpg__dp_unlocked_hook(void *user) {
@@ -154,12 +158,12 @@ static bool work_is_complete(void *arg) {
 
 mcpg_status_t mcpg__dp_work_wait(mcpg_dp_work_t *work, uint64_t timeout_us) {
     if (mcpg__work_state(work) == MCPG_W_COMPLETE) return work->status;
-    mcpg_engine_t *engine = work->dp->engine;
+    mcpg_dp_t *dp = work->dp;
     const uint64_t now = mcpg__now().us;
     const uint64_t deadline = timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + timeout_us;
-    mcpg__engine_lock(engine);
-    const bool done = mcpg__engine_wait(engine, work_is_complete, work, deadline);
-    mcpg__engine_unlock(engine);
+    mcpg__engine_lock(dp->engine);
+    const bool done = mcpg__dp_wait(dp, work_is_complete, work, deadline);
+    mcpg__engine_unlock(dp->engine);
     return done ? work->status : MCPG_TIMED_OUT;
 }
 

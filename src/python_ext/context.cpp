@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 namespace mooncake_torch {
 
@@ -66,6 +67,8 @@ void copy_out(const std::vector<uint8_t> &from, void *value, size_t cap, size_t 
     *len_out = from.size();
 }
 
+constexpr std::chrono::milliseconds kLongestPause(32);
+
 /* Store calls throw on a lost connection: the library wants a status. */
 template <typename F> mcpg_status_t guarded(F &&call) {
     try {
@@ -90,16 +93,18 @@ mcpg_kv_t StoreKv::callbacks() {
 }
 
 mcpg_status_t StoreKv::get(void *user, const char *key, void *value, size_t cap, size_t *len_out, uint32_t timeout_ms) {
+    using Clock = std::chrono::steady_clock;
     const auto &store = static_cast<StoreKv *>(user)->waiting_;
+    const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
     try {
-        if (!store->check({key})) {
-            if (timeout_ms == 0) {
+        /* Asks again and again, because a wait that runs out of time makes torch print warnings. */
+        for (auto pause = std::chrono::milliseconds(1); !store->check({key});
+             pause = std::min(pause * 2, kLongestPause)) {
+            if (Clock::now() + pause > deadline) {
                 return MCPG_TIMED_OUT;
             }
-            store->wait({key}, std::chrono::milliseconds(timeout_ms));
+            std::this_thread::sleep_for(pause);
         }
-    } catch (const c10::DistStoreError &) {
-        return MCPG_TIMED_OUT;
     } catch (const std::exception &) {
         return MCPG_UNAVAILABLE;
     }

@@ -1,7 +1,8 @@
 /* rpc.h: the transport between agents and coordinator: one bidirectional, ordered stream of messages per agent.
  *
- * rpc_grpc.c is the real one, rpc_inproc.c its twin for tests. Message bytes are opaque here. Nothing above this header knows gRPC.
- * Callbacks run on the transport's thread, must not block, and must not call stop. Bytes are borrowed for the call.
+ * rpc_grpc.c is the real one, rpc_inproc.c its twin for tests. Message bytes are opaque here. Nothing above this header
+ * knows gRPC. Callbacks run on the transport's thread, must not block, and must not call stop. Bytes are borrowed for
+ * the call.
  */
 #ifndef MCPG_RPC_RPC_H
 #define MCPG_RPC_RPC_H
@@ -14,7 +15,8 @@ typedef struct mcpg_rpc_client mcpg_rpc_client_t;
 typedef struct {
     void *user;
     void (*opened)(void *user, uint64_t conn); /* conn: never 0, never reused */
-    /* False: the receiver's queue is full. The transport keeps the message, stops reading this stream, and offers it again every few ms. */
+    /* False: the receiver's queue is full. The transport keeps the message, stops reading this stream, and offers it
+     * again every few ms. */
     bool (*message)(void *user, uint64_t conn, const uint8_t *buf, size_t len);
     void (*closed)(void *user, uint64_t conn); /* exactly once per opened */
 } mcpg_rpc_server_events_t;
@@ -23,23 +25,28 @@ typedef struct {
     void *user;
     void (*connected)(void *user);
     bool (*message)(void *user, const uint8_t *buf, size_t len); /* false: as above */
-    /* Exactly once per connect that was accepted. OK: an orderly end by either side. BUSY: this side's queue overflowed. NOT_SUPPORTED: what
-     * answers there is not a coordinator. LIMIT: it has no room. UNAVAILABLE: lost. connect may be called from here. */
+    /* Exactly once per connect that was accepted. OK: an orderly end by either side. BUSY: this side's queue
+     * overflowed. NOT_SUPPORTED: what answers there is not a coordinator. LIMIT: it has no room. UNAVAILABLE: lost.
+     * connect may be called from here. */
     void (*closed)(void *user, mcpg_status_t why);
 } mcpg_rpc_client_events_t;
 
 typedef struct {
     const char *name;
-    /* bind: "127.0.0.1:0", "[::1]:0", "unix:/path". Refuses anything that is not loopback or a unix socket, and says how to do it. */
-    mcpg_status_t (*serve)(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out, char *error, size_t error_cap);
+    /* bind: "127.0.0.1:0", "[::1]:0", "unix:/path". Refuses anything that is not loopback or a unix socket, and says
+     * how to do it. */
+    mcpg_status_t (*serve)(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out,
+                           char *error, size_t error_cap);
     size_t (*server_address)(const mcpg_rpc_server_t *server, char *buf, size_t cap); /* what clients connect to */
-    /* Copies and queues. NOT_FOUND: no such stream. BUSY: the peer does not read; the stream is then closed by the transport. */
+    /* Copies and queues. NOT_FOUND: no such stream. BUSY: the peer does not read; the stream is then closed by the
+     * transport. */
     mcpg_status_t (*server_send)(mcpg_rpc_server_t *server, uint64_t conn, const uint8_t *buf, size_t len);
     void (*server_close)(mcpg_rpc_server_t *server, uint64_t conn); /* after what is queued was sent */
     void (*server_stop)(mcpg_rpc_server_t *server);                 /* joins its threads, frees; NULL allowed */
-    mcpg_status_t (*client_create)(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
-                                   size_t error_cap);
-    /* One stream at a time; INVALID_STATE if one is open. Waits for a server as long as it takes: connected() or closed() follows. */
+    mcpg_status_t (*client_create)(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out,
+                                   char *error, size_t error_cap);
+    /* One stream at a time; INVALID_STATE if one is open. Waits for a server as long as it takes: connected() or
+     * closed() follows. */
     mcpg_status_t (*client_connect)(mcpg_rpc_client_t *client);
     mcpg_status_t (*client_send)(mcpg_rpc_client_t *client, const uint8_t *buf, size_t len);
     void (*client_disconnect)(mcpg_rpc_client_t *client); /* flushes what is queued, at most 1 s; then closed() */

@@ -13,8 +13,8 @@
 #include "rpc/rpc_grpc_impl.h"
 #include "rpc/rpc_grpc_listen.h"
 
-#define MAX_STREAMS (4u * MCPG_MAX_RANKS) /* every rank, its replacement, and strangers */
-#define SLOT_BITS   16u                   /* of a connection id; the rest is a serial number */
+#define MAX_STREAMS ((size_t)4 * MCPG_MAX_RANKS) /* every rank, its replacement, and strangers */
+#define SLOT_BITS   16u                          /* of a connection id; the rest is a serial number */
 _Static_assert(MAX_STREAMS <= 1u << SLOT_BITS, "a slot fits");
 
 struct mcpg_rpc_server {
@@ -304,7 +304,7 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     server->events = *events;
     server->accept_op = (mcpg_gop_t){accept_done, server};
     server->shutdown_op = (mcpg_gop_t){shutdown_done, server};
-    for (uint32_t i = 0; i < MAX_STREAMS; i++)
+    for (size_t i = 0; i < MAX_STREAMS; i++)
         server->free_slots[server->free_count++] = (uint16_t)(MAX_STREAMS - 1u - i);
     mcpg__grpc_begin();
     mcpg_status_t status = mcpg__gpump_init(&server->pump, server_turn);

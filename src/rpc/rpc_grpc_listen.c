@@ -100,6 +100,7 @@ static socklen_t to_sockaddr(const mcpg_rpc_address_t *a, struct sockaddr_storag
 static bool learn_port(mcpg_glisten_t *l) {
     struct sockaddr_storage at;
     socklen_t len = sizeof at;
+    memset(&at, 0, sizeof at);
     if (getsockname(l->listen_fd, (struct sockaddr *)&at, &len) != 0) return false;
     l->address.port =
         ntohs(l->address.is_v6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port);

@@ -46,41 +46,35 @@ static bool parse_term(const char *text, uint64_t *out) {
     return true;
 }
 
-/* The value of "--name VALUE" or "--name=VALUE" when argv[*i] is that option; *bad when the value is missing. */
-static const char *value_of(int argc, char **argv, int *i, const char *name, bool *bad) {
+/* "--name VALUE" or "--name=VALUE" with that name. *value stays NULL when the value is missing. */
+static bool is_option(int argc, char **argv, int *i, const char *name, const char **value) {
+    const char *given = argv[*i];
     size_t len = strlen(name);
-    if (strncmp(argv[*i], name, len) != 0) return NULL;
-    if (argv[*i][len] == '=') return argv[*i] + len + 1;
-    if (argv[*i][len] != '\0') return NULL;
-    if (*i + 1 < argc) return argv[++*i];
-    (void)fprintf(stderr, "mooncake-coordinator: option '%s' needs a value\n", name);
-    *bad = true;
-    return NULL;
+    if (strncmp(given, name, len) != 0 || (given[len] != '\0' && given[len] != '=')) return false;
+    *value = NULL;
+    if (given[len] == '=')
+        *value = given + len + 1;
+    else if (*i + 1 < argc)
+        *value = argv[++*i];
+    if (*value == NULL) (void)fprintf(stderr, "mooncake-coordinator: option '%s' needs a value\n", name);
+    return true;
 }
 
 static bool parse_one(int argc, char **argv, int *i, options_t *o) {
-    bool bad = false;
     const char *given = argv[*i], *value = NULL;
-    if (strcmp(given, "--help") == 0 || strcmp(given, "-h") == 0) {
-        o->help = true;
-    } else if (strcmp(given, "--version") == 0) {
-        o->version = true;
-    } else if ((value = value_of(argc, argv, i, "--bind", &bad)) != NULL) {
-        o->bind = value;
-    } else if (!bad && (value = value_of(argc, argv, i, "--event-log-dir", &bad)) != NULL) {
-        o->event_log_dir = value;
-    } else if (!bad && (value = value_of(argc, argv, i, "--address-file", &bad)) != NULL) {
-        o->address_file = value;
-    } else if (!bad && (value = value_of(argc, argv, i, "--term", &bad)) != NULL) {
-        if (parse_term(value, &o->term)) return true;
+    if (strcmp(given, "--help") == 0 || strcmp(given, "-h") == 0) return o->help = true;
+    if (strcmp(given, "--version") == 0) return o->version = true;
+    if (is_option(argc, argv, i, "--bind", &o->bind)) return o->bind != NULL;
+    if (is_option(argc, argv, i, "--event-log-dir", &o->event_log_dir)) return o->event_log_dir != NULL;
+    if (is_option(argc, argv, i, "--address-file", &o->address_file)) return o->address_file != NULL;
+    if (is_option(argc, argv, i, "--term", &value)) {
+        if (value == NULL || parse_term(value, &o->term)) return value != NULL;
         (void)fprintf(
             stderr, "mooncake-coordinator: term '%s' is not a number from 1 on: leave --term out or give one\n", value);
         return false;
-    } else if (!bad) {
-        (void)fprintf(stderr, "mooncake-coordinator: unknown option '%s': see --help\n", given);
-        return false;
     }
-    return !bad;
+    (void)fprintf(stderr, "mooncake-coordinator: unknown option '%s': see --help\n", given);
+    return false;
 }
 
 /* The recorder itself only warns when it has no folder; who asks for one on the command line wants to know at once. */

@@ -202,6 +202,13 @@ static void role_ops(const role_t *role) {
     for (int i = 0; i < 5; i++) moves(c, g, role);
     messages(c, g, role);
     large(c, g, role);
+    static char json[65536];
+    CHECK(mcpg_context_status_json(c, json, sizeof(json)) < sizeof(json));
+    CHECK_TEXT(json[0] == '{' && json[strlen(json) - 1] == '}' && strstr(json, "\"links\":") != NULL, json);
+    if (strcmp(role->option, "tcp") == 0) CHECK_TEXT(strstr(json, "\"shm\"") == NULL && strstr(json, "\"tcp\"") != NULL, json);
+    if (strcmp(role->option, "shm") == 0) CHECK_TEXT(strstr(json, "\"tcp\"") == NULL && strstr(json, "\"shm\"") != NULL, json);
+    char small[16];
+    CHECK(mcpg_context_status_json(c, small, sizeof(small)) > sizeof(small) && strlen(small) == 15);
     int64_t v[16];
     mcpg_work_t *w[16];
     for (int i = 0; i < 16; i++) {
@@ -213,13 +220,6 @@ static void role_ops(const role_t *role) {
         CHECK(v[i] == i * (int64_t)role->world);
         CHECK(hint_of(c, w[i]) == 0);
     }
-    static char json[65536];
-    CHECK(mcpg_context_status_json(c, json, sizeof(json)) < sizeof(json));
-    CHECK_TEXT(json[0] == '{' && json[strlen(json) - 1] == '}' && strstr(json, "\"links\":") != NULL, json);
-    if (strcmp(role->option, "tcp") == 0) CHECK_TEXT(strstr(json, "\"shm\"") == NULL && strstr(json, "\"tcp\"") != NULL, json);
-    if (strcmp(role->option, "shm") == 0) CHECK_TEXT(strstr(json, "\"tcp\"") == NULL && strstr(json, "\"shm\"") != NULL, json);
-    char small[16];
-    CHECK(mcpg_context_status_json(c, small, sizeof(small)) > sizeof(small) && strlen(small) == 15);
     mcpg_group_destroy(g);
     mcpg_context_destroy(c);
 }
@@ -317,8 +317,8 @@ static void role_mismatch(const role_t *role) {
     mcpg_status_t type = odd_one(c, g, 4, role->rank == 0 ? MCPG_F64 : MCPG_I64, text, sizeof(text));
     CHECK_TEXT(type == MCPG_MISMATCH, mcpg_status_name(type));
     CHECK_TEXT(strstr(text, "f64") != NULL || strstr(text, "F64") != NULL || strstr(text, "float64") != NULL, text);
-    CHECK(sum(c, g, 3) == 3 * (int64_t)role->world);
     CHECK(active_mask(c, g) == (1u << role->world) - 1);
+    CHECK(sum(c, g, 3) == 3 * (int64_t)role->world);
     mcpg_group_destroy(g);
     mcpg_context_destroy(c);
 }

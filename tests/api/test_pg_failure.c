@@ -183,6 +183,10 @@ static void role_manual(const role_t *role) {
     CHECK_TEXT(mcpg_work_wait(w, 30000000) == MCPG_OK, mcpg_work_error(w));
     CHECK(hint_of(c, w) == 1u << VICTIM && v == 3);
     CHECK(active_mask(c, g) == ALL);
+    v = 2;
+    w = start_sum(c, g, &v); /* nobody goes on before everybody has looked */
+    CHECK_TEXT(mcpg_work_wait(w, 30000000) == MCPG_OK, mcpg_work_error(w));
+    CHECK(hint_of(c, w) == 1u << VICTIM && v == 6);
     static mcpg_proposal_reply_t r;
     const uint32_t slot = VICTIM;
     OK(c, mcpg_group_update_ranks(g, NULL, 0, &slot, 1, MCPG_ANY_EPOCH, 0, &r)); /* identical calls are merged */
@@ -319,9 +323,9 @@ static void role_grow(const role_t *role) {
             }
         }
     }
-    CHECK(sum(c, g, 1) == 3);
     CHECK(mcpg_group_size(g) == 3);
     CHECK(mirror[0] == 1 && mirror[1] == 1 && mirror[2] == 1 && mirror[3] == 0);
+    CHECK(sum(c, g, 1) == 3);
     if (role->rank == 1) { /* says goodbye: nobody waits, nothing fails */
         mcpg_group_destroy(g);
         mcpg_context_destroy(c);

@@ -132,8 +132,9 @@ mcpg_status_t world_wait(world_t *w, mcpg_dp_work_t *work) {
     mcpg_status_t status = MCPG_TIMED_OUT;
     for (uint32_t i = 0; i < 2000; i++) {
         (void)world_settle(w);
-        status = mcpg__dp_work_wait(work, 10000);
-        if (mcpg__dp_work_test(work) != MCPG_IN_PROGRESS) return status;
+        (void)!mcpg__dp_work_wait(work, 10000);
+        status = mcpg__dp_work_test(work);
+        if (status != MCPG_IN_PROGRESS) return status;
     }
     char json[4096];
     for (uint32_t r = 0; r < w->n; r++) {

@@ -1,4 +1,5 @@
-/* test_link.c: the link conformance suite: the same tests over each transport, and over each transport inside the fault wrapper. */
+/* test_link.c: the link conformance suite: the same tests over each transport, and over each transport inside the fault
+ * wrapper. */
 #include "test_link_util.h"
 
 #include <sys/resource.h>
@@ -53,7 +54,8 @@ static void exchange(node_t *a, node_t *b, uint32_t gid, uint64_t seq, size_t by
 
 static void sizes_both_ways(void **state) {
     (void)state;
-    static const size_t sizes[] = {0, 1, 8, 511, 513, 8191, 8192, 8193, 100000, 262144, 262145, 1 << 20, 5 * 1000 * 1000 + 3};
+    static const size_t sizes[] = {
+        0, 1, 8, 511, 513, 8191, 8192, 8193, 100000, 262144, 262145, 1 << 20, 5 * 1000 * 1000 + 3};
     uint64_t seq = 0;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (int k = 0; k < 4; k++) {
@@ -138,7 +140,8 @@ static void three_nodes(void **state) {
     for (uint64_t i = 0; i < 30; i++)
         for (int a = 0; a < 3; a++)
             for (int b = 0; b < 3; b++)
-                if (a != b) exchange(n[a], n[b], 4, i * 16 + (uint64_t)(a * 4 + b), i % 3 == 0 ? 70000 : 40, (i & 1) != 0);
+                if (a != b)
+                    exchange(n[a], n[b], 4, i * 16 + (uint64_t)(a * 4 + b), i % 3 == 0 ? 70000 : 40, (i & 1) != 0);
 }
 
 /* Late bytes of a cancelled receive never reach its buffer. */
@@ -350,7 +353,8 @@ static void dead_and_replaced(void **state) {
     node_stop(&next);
 }
 
-/* The peer of a stale incarnation is not accepted, and says link_lost; one that is expected a little later is parked, not refused. */
+/* The peer of a stale incarnation is not accepted, and says link_lost; one that is expected a little later is parked,
+ * not refused. */
 static void stale_refused_early_parked(void **state) {
     (void)state;
     node_t a, b;
@@ -419,13 +423,22 @@ static void idle_costs_nothing(void **state) {
     getrusage(RUSAGE_SELF, &before);
     assert_false(node_wait_count(&n0, &never, 1, 1000000));
     getrusage(RUSAGE_SELF, &after);
-    long us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000L + (after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
-              (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000000L + (after.ru_stime.tv_usec - before.ru_stime.tv_usec);
+    long us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000000L +
+              (after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
+              (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000000L +
+              (after.ru_stime.tv_usec - before.ru_stime.tv_usec);
     print_message("%s: idle second used %ld us of CPU\n", variant.name, us);
     assert_true(us < 20000);
 }
 
-typedef struct { node_t *n; node_t *peer; bool stop; uint64_t rounds; size_t bytes; uint8_t *buf; } echo_t;
+typedef struct {
+    node_t *n;
+    node_t *peer;
+    bool stop;
+    uint64_t rounds;
+    size_t bytes;
+    uint8_t *buf;
+} echo_t;
 static void *echo_main(void *arg) {
     echo_t *k = arg;
     for (uint64_t i = 0; i < k->rounds; i++) {

@@ -1,5 +1,5 @@
-/* test_link_util.h: engines with recorded observations, linked in pairs, for the link conformance tests. Waits are bounded, nothing sleeps as
- * synchronisation.
+/* test_link_util.h: engines with recorded observations, linked in pairs, for the link conformance tests. Waits are
+ * bounded, nothing sleeps as synchronisation.
  */
 #ifndef MCPG_TEST_LINK_UTIL_H
 #define MCPG_TEST_LINK_UTIL_H
@@ -23,7 +23,7 @@
 #include "dataplane/link.h"
 
 #define NODES_MAX 4u
-#define WAIT_US 10000000u
+#define WAIT_US   10000000u
 
 typedef struct {
     mcpg_engine_t *e;
@@ -46,7 +46,9 @@ typedef struct {
     mcpg_lx_result_t result;
 } xfer_t;
 
-static inline uint64_t now_us(void) { return mcpg__now().us; }
+static inline uint64_t now_us(void) {
+    return mcpg__now().us;
+}
 
 static inline bool obs_up(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     node_t *n = user;
@@ -109,8 +111,10 @@ static inline void node_stop(node_t *n) {
     n->e = NULL;
 }
 
-static inline void node_open_at(node_t *n, uint32_t rank, mcpg_incarnation_t inc, const uint8_t *endpoint, uint32_t len, uint64_t host_id) {
-    mcpg_dp_peer_t p = {.rank = {rank}, .inc = inc, .host_id = host_id, .pid = 0, .endpoint = endpoint, .endpoint_len = len};
+static inline void node_open_at(node_t *n, uint32_t rank, mcpg_incarnation_t inc, const uint8_t *endpoint, uint32_t len,
+                                uint64_t host_id) {
+    mcpg_dp_peer_t p = {
+        .rank = {rank}, .inc = inc, .host_id = host_id, .pid = 0, .endpoint = endpoint, .endpoint_len = len};
     mcpg__engine_open_link(n->e, &p);
 }
 static inline void node_open(node_t *n, const node_t *to) {
@@ -119,12 +123,18 @@ static inline void node_open(node_t *n, const node_t *to) {
     node_open_at(n, to->rank, to->inc, ep, (uint32_t)len, 77);
 }
 
-typedef struct { node_t *n; uint32_t rank; mcpg_incarnation_t inc; mcpg_link_st_t st; } state_wait_t;
+typedef struct {
+    node_t *n;
+    uint32_t rank;
+    mcpg_incarnation_t inc;
+    mcpg_link_st_t st;
+} state_wait_t;
 static inline bool state_is(void *arg) {
     state_wait_t *w = arg;
     return mcpg__link_state(w->n->e, (mcpg_rank_t){w->rank}, w->inc) == w->st;
 }
-static inline bool node_wait_state(node_t *n, uint32_t rank, mcpg_incarnation_t inc, mcpg_link_st_t st, uint64_t within_us) {
+static inline bool node_wait_state(node_t *n, uint32_t rank, mcpg_incarnation_t inc, mcpg_link_st_t st,
+                                   uint64_t within_us) {
     state_wait_t w = {n, rank, inc, st};
     mcpg__engine_lock(n->e);
     bool ok = mcpg__engine_wait(n->e, state_is, &w, now_us() + within_us);
@@ -139,7 +149,10 @@ static inline void link_pair(node_t *a, node_t *b) {
 }
 
 /* Waits on a counter that an observer of another thread raises. */
-typedef struct { atomic_uint *at; unsigned least; } count_wait_t;
+typedef struct {
+    atomic_uint *at;
+    unsigned least;
+} count_wait_t;
 static inline bool count_is(void *arg) {
     count_wait_t *w = arg;
     return atomic_load(w->at) >= w->least;
@@ -169,12 +182,16 @@ static inline void xfer_init(xfer_t *t, const node_t *peer, uint32_t gid, uint64
 }
 static inline void post(node_t *n, xfer_t *t, bool is_send) {
     mcpg__engine_lock(n->e);
-    if (is_send) mcpg__link_send(n->e, &t->x);
-    else mcpg__link_recv(n->e, &t->x);
+    if (is_send)
+        mcpg__link_send(n->e, &t->x);
+    else
+        mcpg__link_recv(n->e, &t->x);
     mcpg__engine_kick(n->e);
     mcpg__engine_unlock(n->e);
 }
-static inline bool xfer_ended(void *arg) { return ((xfer_t *)arg)->ended; }
+static inline bool xfer_ended(void *arg) {
+    return ((xfer_t *)arg)->ended;
+}
 static inline bool wait_ended(node_t *n, xfer_t *t, uint64_t within_us) {
     mcpg__engine_lock(n->e);
     bool ok = mcpg__engine_wait(n->e, xfer_ended, t, now_us() + within_us);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_coordinator_tool.sh BINARY: the standalone coordinator as a user meets it: address, address file, bad options, signals.
+# test_coordinator_tool.sh BINARY: the standalone coordinator as a user meets it: address, options, signals.
 # Every wait is bounded; only processes started here are signalled.
 set -uo pipefail
 tool=$1

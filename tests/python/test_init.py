@@ -37,7 +37,8 @@ def rank_basic(r, options):
     assert total(1) == r.world
     assert pg.safe_point().start_seq == 2 * 2**32
     assert pg.status()["rank"] == r.rank
-    assert [int(s) for s in pg.get_rank_states()[: r.world]] == [2] * r.world
+    assert pg.get_rank_states() == [pg.RankState.HEALTHY] * r.world, pg.get_rank_states()
+    r.meet("checked")
     return view
 
 

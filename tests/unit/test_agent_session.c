@@ -138,11 +138,12 @@ static void reattach_same(void **state) {
 static void reattach_renewed(void **state) {
     static const line_t lines[] = {
         {"prepare 7 2 0:0:10 1:1:11 2:2:12 3:3:13", "HOLD g7:2"},
+        {"opfailed 7 1 5 2:2:12", "OP_FAILED g7 #1 @5 2:2:12"},
         {"disconnected", "NOTIFY lost"},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11 g7:1:0:0"},
         {"welcome 1 9 21", "NOTIFY back; CLOSE 0:10; CLOSE 2:12; CLOSE 3:13; REGISTER 8000000000000000 cap 4 ext order "
-                           "0 1 2 3; RELEASE g7:2"},
+                           "0 1 2 3; RELEASE g7:2; RESOLVE g7 #1 NOT_ACTIVE"},
         {"held 7 2 3", ""},
         {"join 91 7 1000000", ""}, /* sent when the registration is back */
         {"states full 0 0:10:2 1:21:1 2:12:2 3:13:2", "OPEN 0:10 ep; NOTIFY rank 1 1; OPEN 2:12 ep; OPEN 3:13 ep"},
@@ -154,6 +155,29 @@ static void reattach_renewed(void **state) {
         {"held 7 4 3", "ACK g7:4 @3"},
         {"commit 7 4 20 0:0:10 1:1:21 2:2:12 3:3:13",
          "INSTALL g7:4 @20 0:0:10 1:1:21 2:2:12 3:3:13; COMMIT_ACK g7:4; DONE 91 OK g7 slot 1 :4; NOTIFY view g7:4"},
+    };
+    RUN((script_t *)*state, lines);
+}
+
+/* The same, but the group is over or has no place for it: calls end, what the coordinator founded by mistake is left.
+ */
+static void reattach_without_group(void **state) {
+    static const line_t lines[] = {
+        {"disconnected", "NOTIFY lost"},
+        {"join 90 7 0", "DONE 90 OK :1"},
+        {"fire", "CONNECT"},
+        {"connected", "ATTACH 1 prev 11 g7:1:0:0"},
+        {"welcome 1 9 21",
+         "NOTIFY back; CLOSE 0:10; CLOSE 2:12; CLOSE 3:13; REGISTER 8000000000000000 cap 4 ext order 0 1 2 3"},
+        {"join 91 7 0", ""},
+        {"registered 9223372036854775808 OK 8 1 4 i",
+         "LEAVE_GROUP g8; DONE 91 NOT_FOUND 'the group went on without this process: destroy it and create it again'"},
+        {"join 92 7 0", ""},
+        {"registered 9223372036854775808 NEEDS_EXTENSION 0 0 0",
+         "DONE 92 NEEDS_EXTENSION 'the group went on without this process: destroy it and create it again'"},
+        {"leave 93 7", "GONE g7; LEAVE_GROUP g7; DONE 93 OK"},
+        {"registered 9223372036854775808 OK 8 1 4", "LEAVE_GROUP g8"},
+        {"registered 9223372036854775815 OK 8 1 4", "LEAVE_GROUP g8"},
     };
     RUN((script_t *)*state, lines);
 }
@@ -230,10 +254,19 @@ static void rejects(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FRESH(first_attach), FRESH(version_is_final), FRESH(shutting_down_is_final_at_first),
-        FRESH(rank_in_use),  FRESH(nobody_answers),   FRESH(silence),
-        FRESH(own_pause),    FOUND(reattach_same),    FOUND(reattach_renewed),
-        FOUND(lower_term),   FOUND(detach),           FRESH(detach_before_attach),
+        FRESH(first_attach),
+        FRESH(version_is_final),
+        FRESH(shutting_down_is_final_at_first),
+        FRESH(rank_in_use),
+        FRESH(nobody_answers),
+        FRESH(silence),
+        FRESH(own_pause),
+        FOUND(reattach_same),
+        FOUND(reattach_renewed),
+        FOUND(reattach_without_group),
+        FOUND(lower_term),
+        FOUND(detach),
+        FRESH(detach_before_attach),
         FRESH(rejects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

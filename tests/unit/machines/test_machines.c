@@ -556,6 +556,7 @@ static void chaos_respawn(world_t *w, chaos_t *c, uint32_t slot) {
             return;
         }
         world_run_for(w, 500000);
+        if (over(w, c)) return;
     }
     world_fail(w, "chaos", "a replacement was never registered");
 }
@@ -606,8 +607,9 @@ static void chaos_heal(world_t *w, chaos_t *c) {
     for (uint32_t a = 0; a < 4; a++)
         for (uint32_t b = 0; b < a; b++) world_cut(w, a, b, false);
     for (uint32_t i = 0; i < 4; i++)
-        if (c->at[i] == WORLD_NODES) chaos_respawn(w, c, i);
-    for (uint32_t i = 0; i < 10 && !chaos_settled(w, c); i++) { /* bounded: each round is a few seconds */
+        if (c->at[i] == WORLD_NODES && !over(w, c)) chaos_respawn(w, c, i);
+    for (uint32_t i = 0; i < 10 && !over(w, c) && !chaos_settled(w, c);
+         i++) { /* bounded: each round is a few seconds */
         world_run_for(w, 3000000);
         for (uint32_t k = 0; k < 4; k++) /* who meets SYNCING calls sync_after_failure, as its operations tell it to */
             if (w->nodes[c->at[k]].groups[c->gid].fenced)
@@ -617,10 +619,11 @@ static void chaos_heal(world_t *w, chaos_t *c) {
                 remember(c, c->at[k], call_join(w, c->at[k], c->gid, 20000000));
         remember(c, c->at[0], call_propose(w, c->at[0], c->gid, 15, 0, 5000000));
     }
+    if (over(w, c)) return;
     world_until(w, chaos_settled, c, "healed: all active, all calls answered");
 }
 
-static void chaos(world_t *w) {
+static void chaos_run(world_t *w) {
     chaos_t c = {.gid = found(w, 4, ""), .at = {0, 1, 2, 3}};
     c.first_call = w->last_call + 1u;
     w->prove_deaths = world_random(w, 2) == 0;
@@ -631,7 +634,13 @@ static void chaos(world_t *w) {
         if (world_random(w, 4) == 0) world_run_for(w, world_random(w, 3000000));
     }
     chaos_heal(w, &c);
+    if (over(w, &c)) return;
     work(w, c.gid, 20);
+}
+
+static void chaos(world_t *w) {
+    chaos_run(w);
+    world_until(w, all_judged, NULL, "the failed operations are judged");
 }
 
 /* ---- over the seeds ---- */

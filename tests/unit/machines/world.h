@@ -46,7 +46,8 @@ typedef struct {
     struct {
         uint64_t seq;
         uint32_t view;
-    } ran[512]; /* operations and the view each ran in */
+        mcpg_incarnation_t as;
+    } ran[512]; /* operations, the view each ran in, and the incarnation that its bytes carry */
     uint32_t waiting_count;
     uint64_t waiting[64]; /* numbers taken while held */
 } model_group_t;

@@ -48,6 +48,7 @@ static void run(world_t *w, node_t *node, model_group_t *g, uint64_t seq) {
     if (nth == g->view_count || !member(view_of(w, g, nth), g->slot, world_inc(node))) return; /* NOT_ACTIVE */
     if (g->ran_count == 512) return;
     g->ran[g->ran_count].seq = seq;
+    g->ran[g->ran_count].as = world_inc(node);
     g->ran[g->ran_count++].view = g->views[nth];
 }
 
@@ -290,11 +291,23 @@ static uint32_t ruler(const world_t *w, uint32_t gid, uint64_t seq) {
     return best;
 }
 
-/* A fence outlasts its view: a fenced slot's operations count again only in a view that adds it anew. */
 static bool installed(const model_group_t *g, uint32_t view) {
     for (uint32_t i = 0; i < g->view_count; i++)
         if (g->views[i] == view) return true;
     return false;
+}
+
+/* From the view in which it ran an operation up to that one, the rank was never removed or fenced: nobody may have
+ * given up on it. */
+static bool stayed(const world_t *w, const model_group_t *g, uint32_t ran, uint32_t rules, mcpg_incarnation_t as) {
+    const model_view_t *views = w->views[g->gid.v];
+    for (uint32_t i = 0; i < w->view_count[g->gid.v]; i++) {
+        bool between =
+            mcpg__view_cmp(views[i].id, views[ran].id) > 0 && mcpg__view_cmp(views[i].id, views[rules].id) <= 0;
+        if (between && (!member(&views[i], g->slot, as) || mcpg__rankset_has(&views[i].fenced, g->slot.v)))
+            return false;
+    }
+    return true;
 }
 
 static void check_numbers(const world_t *w, const node_t *node, uint32_t gid) {
@@ -302,9 +315,12 @@ static void check_numbers(const world_t *w, const node_t *node, uint32_t gid) {
     for (uint64_t i = 0; i < g->ran_count; i++) {
         uint32_t rules = ruler(w, gid, g->ran[i].seq);
         if (g->ran[i].view == rules) continue;
-        const model_view_t *view = &w->views[gid][rules];
-        bool counts = member(view, g->slot, world_inc(node)) && !mcpg__rankset_has(&view->fenced, g->slot.v);
-        if (counts && installed(g, rules)) world_fail(w, "numbers", "one operation number ran in two views");
+        if (!stayed(w, g, g->ran[i].view, rules, g->ran[i].as) || !installed(g, rules)) continue;
+        char why[128];
+        snprintf(why, sizeof(why), "number %llu of group %u ran at rank %u in view %llu, which view %llu rules",
+                 U(g->ran[i].seq), gid, node->rank, U(w->views[gid][g->ran[i].view].id.epoch),
+                 U(w->views[gid][rules].id.epoch));
+        world_fail(w, "one operation number, one view", why);
     }
 }
 
