@@ -17,6 +17,7 @@ The file never touches membership except through pg.activate_ranks, and never as
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -42,8 +43,8 @@ SEED = 20
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kill", default="2", help="ranks that kill themselves, e.g. 2 or 1,3; 'none'")
-    parser.add_argument("--kill-step", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--kill-step", type=int, default=45)
+    parser.add_argument("--steps", type=int, default=330)
     parser.add_argument("--pace-ms", type=float, default=100.0, help="shortest time of a step, so that a replacement can be watched")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--run", default="run/demo", help="folder for the ranks' records and the picture")
@@ -76,12 +77,14 @@ class Net(nn.Module):
 
 
 def load_digits():
-    from sklearn.datasets import load_digits as sklearn_digits
-
-    digits = sklearn_digits()
-    order = np.random.default_rng(SEED).permutation(len(digits.target))
-    images = torch.tensor(digits.images[order], dtype=torch.float32).unsqueeze(1) / 16.0
-    labels = torch.tensor(digits.target[order], dtype=torch.int64)
+    """The file that scikit-learn ships, read without importing scikit-learn: a replacement would wait for that as long as for torch."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None:
+        sys.exit("scikit-learn is not installed; its handwritten digits are the data: pip install scikit-learn")
+    table = np.loadtxt(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), delimiter=",", dtype=np.float32)
+    table = table[np.random.default_rng(SEED).permutation(len(table))]
+    images = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8) / 16.0)
+    labels = torch.from_numpy(table[:, 64].astype(np.int64))
     return images[:1437], labels[:1437], images[1437:], labels[1437:]
 
 
@@ -215,8 +218,9 @@ class Trainer:
             self.step = int(step)
         if not self.compare_checksums(now):
             return False
-        change = "start" if not self.members else self.describe(now)
-        newcomer, self.members = self.members is None, now
+        newcomer = self.members is None
+        change = f"rank {self.rank} joined" if newcomer else self.describe(now) if self.members else "start"
+        self.members = now
         if newcomer:
             self.keep_snapshot(view)
         self.say_change(view, change)

@@ -492,7 +492,7 @@ class DDPState:
         return works
 
 
-def ddp_hook(state: DDPState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def ddp_hook(state, bucket):  # torch compares annotations with classes, so there are none: types are in pg.pyi
     """Averages gradients over the ranks that contributed, not over a size that counts the places of lost ranks."""
     work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=state.group, async_op=True)
     state._works.append(work)

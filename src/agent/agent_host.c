@@ -2,9 +2,10 @@
  *
  * Decides nothing: what an event means is the machine's business. Nothing that can block runs on the executor thread.
  *
- * Stop, in this order: (1) new calls are refused; (2) CALL_DETACH, so that the coordinator learns of a graceful end, waited for at most
- * 1 s; (3) the executor lets go of the RPC client, which is destroyed: what is queued is flushed, no callback comes after it; (4) the executor runs what is queued and is
- * joined; (5) calls that are still open are answered SHUTTING_DOWN and their threads leave; (6) event log, memory.
+ * Stop, in this order: (1) new calls are refused; (2) CALL_DETACH, so that the coordinator learns of a graceful end,
+ * waited for at most 1 s; (3) the executor lets go of the RPC client, which is destroyed: what is queued is flushed, no
+ * callback comes after it; (4) the executor runs what is queued and is joined; (5) calls that are still open are
+ * answered SHUTTING_DOWN and their threads leave; (6) event log, memory.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 #include "agent/agent_host_internal.h"
 
-#define DIGEST_EVERY 64u
+#define DIGEST_EVERY           64u
 #define EVENTLOG_SEGMENT_BYTES 0u /* the log's default */
 
 /* ---- posting ---- */
@@ -49,8 +50,10 @@ void mcpg__host_push_pending(mcpg_agent_host_t *host, const host_pending_t *pend
 
 /* ---- stepping ---- */
 
-static void log_record(mcpg_agent_host_t *host, uint16_t kind, uint16_t flags, mcpg_time_t now, const uint8_t *payload, size_t len) {
-    mcpg_record_t r = {.kind = kind, .flags = flags, .seq = host->event_seq, .now = now, .payload = payload, .len = (uint32_t)len};
+static void log_record(mcpg_agent_host_t *host, uint16_t kind, uint16_t flags, mcpg_time_t now, const uint8_t *payload,
+                       size_t len) {
+    mcpg_record_t r = {
+        .kind = kind, .flags = flags, .seq = host->event_seq, .now = now, .payload = payload, .len = (uint32_t)len};
     mcpg__eventlog_append(host->eventlog, &r);
 }
 
@@ -60,12 +63,18 @@ static void put_u64(uint8_t *b, uint64_t v) {
 
 static uint64_t call_id_of(const mcpg_agent_event_t *ev) {
     switch (ev->kind) {
-    case MCPG_AGENT_EV_CALL_REGISTER: return ev->u.call_register.call_id;
-    case MCPG_AGENT_EV_CALL_JOIN: return ev->u.call_join.call_id;
-    case MCPG_AGENT_EV_CALL_PROPOSE: return ev->u.call_propose.call_id;
-    case MCPG_AGENT_EV_CALL_SYNC: return ev->u.call_sync.call_id;
-    case MCPG_AGENT_EV_CALL_LEAVE: return ev->u.call_leave.call_id;
-    case MCPG_AGENT_EV_CALL_DETACH: return ev->u.call_detach.call_id;
+    case MCPG_AGENT_EV_CALL_REGISTER:
+        return ev->u.call_register.call_id;
+    case MCPG_AGENT_EV_CALL_JOIN:
+        return ev->u.call_join.call_id;
+    case MCPG_AGENT_EV_CALL_PROPOSE:
+        return ev->u.call_propose.call_id;
+    case MCPG_AGENT_EV_CALL_SYNC:
+        return ev->u.call_sync.call_id;
+    case MCPG_AGENT_EV_CALL_LEAVE:
+        return ev->u.call_leave.call_id;
+    case MCPG_AGENT_EV_CALL_DETACH:
+        return ev->u.call_detach.call_id;
     case MCPG_AGENT_EV_CONNECTED:
     case MCPG_AGENT_EV_DISCONNECTED:
     case MCPG_AGENT_EV_TIMER:
@@ -74,7 +83,8 @@ static uint64_t call_id_of(const mcpg_agent_event_t *ev) {
     case MCPG_AGENT_EV_DEATH:
     case MCPG_AGENT_EV_OP_FAILED:
     case MCPG_AGENT_EV_HELD:
-    case MCPG_AGENT_EV__COUNT: return 0;
+    case MCPG_AGENT_EV__COUNT:
+        return 0;
     }
     return 0;
 }
@@ -131,7 +141,9 @@ static void step_encoded(mcpg_agent_host_t *host, mcpg_agent_ev_kind_t kind, con
     step(host, &ev, payload, len);
 }
 
-static void step_plain(mcpg_agent_host_t *host, mcpg_agent_ev_kind_t kind) { step_encoded(host, kind, NULL, 0); }
+static void step_plain(mcpg_agent_host_t *host, mcpg_agent_ev_kind_t kind) {
+    step_encoded(host, kind, NULL, 0);
+}
 
 static void step_pending(mcpg_agent_host_t *host) {
     while (host->pending_count > 0) {
@@ -222,13 +234,27 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
     mcpg_incarnation_t inc = {item->b, item->c};
     bool stale = host->client == NULL || item->a != host->client->generation;
     switch (item->kind) {
-    case HOST_ITEM_START: step_plain(host, MCPG_AGENT_EV_TIMER); break;
-    case HOST_ITEM_MOVE: on_move(host, item); break;
-    case HOST_ITEM_LINK_UP: mcpg__link_manager_up(host->links, rank, inc); break;
-    case HOST_ITEM_LINK_LOST: mcpg__link_manager_lost(host->links, rank, inc, mcpg__now()); break;
-    case HOST_ITEM_LINK_CHECKED_OK: mcpg__link_manager_checked(host->links, rank, inc, item->d, true); break;
-    case HOST_ITEM_LINK_CHECKED_BAD: mcpg__link_manager_checked(host->links, rank, inc, item->d, false); break;
-    case HOST_ITEM_LINK_DEATH: mcpg__link_manager_death(host->links, rank, inc, (mcpg_proof_t)item->d); break;
+    case HOST_ITEM_START:
+        step_plain(host, MCPG_AGENT_EV_TIMER);
+        break;
+    case HOST_ITEM_MOVE:
+        on_move(host, item);
+        break;
+    case HOST_ITEM_LINK_UP:
+        mcpg__link_manager_up(host->links, rank, inc);
+        break;
+    case HOST_ITEM_LINK_LOST:
+        mcpg__link_manager_lost(host->links, rank, inc, mcpg__now());
+        break;
+    case HOST_ITEM_LINK_CHECKED_OK:
+        mcpg__link_manager_checked(host->links, rank, inc, item->d, true);
+        break;
+    case HOST_ITEM_LINK_CHECKED_BAD:
+        mcpg__link_manager_checked(host->links, rank, inc, item->d, false);
+        break;
+    case HOST_ITEM_LINK_DEATH:
+        mcpg__link_manager_death(host->links, rank, inc, (mcpg_proof_t)item->d);
+        break;
     case MCPG_AGENT_EV_CONNECTED:
         if (!stale && !host->stream_closing) step_plain(host, MCPG_AGENT_EV_CONNECTED);
         break;
@@ -238,7 +264,9 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
     case MCPG_AGENT_EV_MSG:
         if (!stale && !host->stream_closing) step_encoded(host, MCPG_AGENT_EV_MSG, item->bytes, item->len);
         break;
-    default: step_encoded(host, (mcpg_agent_ev_kind_t)item->kind, item->bytes, item->len); break;
+    default:
+        step_encoded(host, (mcpg_agent_ev_kind_t)item->kind, item->bytes, item->len);
+        break;
     }
     step_pending(host);
     rearm(host);
@@ -262,14 +290,15 @@ static void rpc_closed(void *user, mcpg_status_t why) {
     MCPG_ASSERT(mcpg__host_post(c->host, &item, true));
 }
 
-static mcpg_status_t client_new(mcpg_agent_host_t *host, const char *address, uint64_t generation, host_client_t **out, char *error,
-                                size_t error_cap) {
+static mcpg_status_t client_new(mcpg_agent_host_t *host, const char *address, uint64_t generation, host_client_t **out,
+                                char *error, size_t error_cap) {
     host_client_t *c = calloc(1, sizeof(*c));
     if (c == NULL) return MCPG_NO_MEMORY;
     c->host = host;
     c->generation = generation;
     (void)snprintf(c->address, sizeof(c->address), "%s", address);
-    mcpg_rpc_client_events_t events = {.user = c, .connected = rpc_connected, .message = rpc_message, .closed = rpc_closed};
+    mcpg_rpc_client_events_t events = {
+        .user = c, .connected = rpc_connected, .message = rpc_message, .closed = rpc_closed};
     mcpg_status_t status = host->config.rpc->client_create(c->address, &events, &c->client, error, error_cap);
     if (status != MCPG_OK) {
         free(c);
@@ -344,13 +373,15 @@ static void open_eventlog(mcpg_agent_host_t *host) {
     size_t len = 0;
     MCPG_ASSERT(mcpg__agent_config_encode(a, config, sizeof(config), &len) == MCPG_OK);
     char prefix[512];
-    int n = snprintf(prefix, sizeof(prefix), "%s/agent-%u-%lld-%08x", host->config.event_log_dir, a->rank.v, (long long)a->pid,
-                     (unsigned)(a->session.v & 0xffffffffu));
+    int n = snprintf(prefix, sizeof(prefix), "%s/agent-%u-%lld-%08x", host->config.event_log_dir, a->rank.v,
+                     (long long)a->pid, (unsigned)(a->session.v & 0xffffffffu));
     mcpg_status_t status = MCPG_LIMIT;
     if (n > 0 && (size_t)n < sizeof(prefix))
-        status = mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, config, (uint32_t)len, EVENTLOG_SEGMENT_BYTES, &host->eventlog);
+        status =
+            mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, config, (uint32_t)len, EVENTLOG_SEGMENT_BYTES, &host->eventlog);
     if (status != MCPG_OK)
-        mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off dir %s status %s", host->config.event_log_dir, mcpg_status_name(status));
+        mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off dir %s status %s", host->config.event_log_dir,
+                  mcpg_status_name(status));
 }
 
 static void host_free(mcpg_agent_host_t *host) {
@@ -390,8 +421,8 @@ static mcpg_status_t host_allocate(mcpg_agent_host_t *host) {
     host->scratch = zalloc16(HOST_SCRATCH_CAP);
     host->arena.cap = MCPG_DECODE_ARENA_CAP;
     host->arena.base = zalloc16(host->arena.cap);
-    if (host->machine_mem == NULL || host->effects.items == NULL || host->effects.arena == NULL || host->pending == NULL ||
-        host->scratch == NULL || host->arena.base == NULL)
+    if (host->machine_mem == NULL || host->effects.items == NULL || host->effects.arena == NULL ||
+        host->pending == NULL || host->scratch == NULL || host->arena.base == NULL)
         return MCPG_NO_MEMORY;
     mcpg_link_manager_out_t out = {.user = host,
                                    .open = links_open,
@@ -407,13 +438,15 @@ static mcpg_status_t wait_attached(mcpg_agent_host_t *host, char *error, size_t 
     uint64_t limit_us = host->config.agent.attach_timeout_us;
     uint64_t deadline = mcpg__now().us + limit_us + 1000000u;
     pthread_mutex_lock(&host->calls_mu);
-    while (!host->attach_done && mcpg__host_cond_wait(&host->attach_cond, &host->calls_mu, deadline)) {}
+    while (!host->attach_done && mcpg__host_cond_wait(&host->attach_cond, &host->calls_mu, deadline)) {
+    }
     mcpg_status_t status = host->attach_done ? host->attach_status : MCPG_UNAVAILABLE;
     char text[MCPG_TEXT_CAP];
     (void)snprintf(text, sizeof(text), "%s", host->attach_text);
     pthread_mutex_unlock(&host->calls_mu);
     if (status == MCPG_OK) return MCPG_OK;
-    if (strncmp(text, "no coordinator answered", 23) == 0) text[0] = '\0'; /* the machine does not know the address; this does */
+    if (strncmp(text, "no coordinator answered", 23) == 0)
+        text[0] = '\0'; /* the machine does not know the address; this does */
     if (status == MCPG_UNAVAILABLE || status == MCPG_TIMED_OUT) {
         (void)snprintf(error, error_cap,
                        "no coordinator answered at \"%s\" within %.1f s: check that it runs and that the address "
@@ -425,7 +458,8 @@ static mcpg_status_t wait_attached(mcpg_agent_host_t *host, char *error, size_t 
     return status;
 }
 
-mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcpg_agent_host_t **out, char *error, size_t error_cap) {
+mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcpg_agent_host_t **out, char *error,
+                                     size_t error_cap) {
     mcpg_agent_host_t *host = calloc(1, sizeof(*host));
     if (host == NULL) return MCPG_NO_MEMORY;
     host->config = *config;
@@ -442,7 +476,8 @@ mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcp
         goto err_free;
     }
     open_eventlog(host);
-    mcpg_executor_config_t exec = {.thread_name = "mcpg-agent", .queue_cap = HOST_QUEUE_CAP, .user = host, .item = on_item, .timer = on_timer};
+    mcpg_executor_config_t exec = {
+        .thread_name = "mcpg-agent", .queue_cap = HOST_QUEUE_CAP, .user = host, .item = on_item, .timer = on_timer};
     status = mcpg__executor_start(&exec, &host->executor);
     if (status != MCPG_OK) {
         (void)snprintf(error, error_cap, "the agent's thread cannot be started: %s", mcpg_status_text(status));
@@ -488,4 +523,6 @@ void mcpg__agent_host_stop(mcpg_agent_host_t *host) {
     host_free(host);
 }
 
-const mcpg_dp_observer_t *mcpg__agent_host_observer(mcpg_agent_host_t *host) { return &host->observer; }
+const mcpg_dp_observer_t *mcpg__agent_host_observer(mcpg_agent_host_t *host) {
+    return &host->observer;
+}

@@ -1,7 +1,7 @@
 /* agent_host.h: runs one agent machine: executor, timers, RPC client, link manager, event log, call table, snapshot.
  *
- * The only part of src/agent, with link_manager.c, that knows time and sockets; it decides nothing. Reaches the data plane through
- * dp_iface.h only. API threads block on calls here, never on the executor.
+ * The only part of src/agent, with link_manager.c, that knows time and sockets; it decides nothing. Reaches the data
+ * plane through dp_iface.h only. API threads block on calls here, never on the executor.
  */
 #ifndef MCPG_AGENT_AGENT_HOST_H
 #define MCPG_AGENT_AGENT_HOST_H
@@ -28,23 +28,26 @@ typedef struct {
     mcpg_log_t log;
 } mcpg_agent_host_config_t;
 /* Returns when the first attach was accepted or refused, or attach_timeout passed. */
-MCPG_MUST_USE mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcpg_agent_host_t **out, char *error,
-                                                   size_t error_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcpg_agent_host_t **out,
+                                                   char *error, size_t error_cap);
 const mcpg_dp_observer_t *mcpg__agent_host_observer(mcpg_agent_host_t *host); /* for mcpg__dp_set_observer */
 
-/* From now on the agent's coordinator is at address (a closing one was followed by another). The present stream counts as lost. Blocks
- * until the old stream is gone; any thread but the executor's. */
-MCPG_MUST_USE mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error, size_t error_cap);
+/* From now on the agent's coordinator is at address (a closing one was followed by another). The present stream counts
+ * as lost. Blocks until the old stream is gone; any thread but the executor's. */
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error,
+                                                  size_t error_cap);
 
-/* A blocking call: fills call_id itself, waits for CALL_DONE. text_out (cap bytes) gets the sentence of a refusal. BUSY: queue full. */
+/* A blocking call: fills call_id itself, waits for CALL_DONE. text_out (cap bytes) gets the sentence of a refusal.
+ * BUSY: queue full. */
 MCPG_MUST_USE mcpg_status_t mcpg__agent_host_register(mcpg_agent_host_t *host, mcpg_agent_call_register_t *call,
-                                                      mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap);
-MCPG_MUST_USE mcpg_status_t mcpg__agent_host_join(mcpg_agent_host_t *host, mcpg_agent_call_join_t *call, mcpg_agent_call_done_t *done_out,
-                                                  char *text_out, size_t text_cap);
+                                                      mcpg_agent_call_done_t *done_out, char *text_out,
+                                                      size_t text_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_join(mcpg_agent_host_t *host, mcpg_agent_call_join_t *call,
+                                                  mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap);
 MCPG_MUST_USE mcpg_status_t mcpg__agent_host_propose(mcpg_agent_host_t *host, mcpg_agent_call_propose_t *call,
                                                      mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap);
-MCPG_MUST_USE mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_sync_t *call, mcpg_agent_call_done_t *done_out,
-                                                  char *text_out, size_t text_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_sync_t *call,
+                                                  mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap);
 /* next_seq: of the data plane. Waits until the machine took it. */
 void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid, uint64_t next_seq);
 /* Snapshot reads: any thread, no message. */

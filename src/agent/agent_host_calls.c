@@ -1,6 +1,7 @@
 /* agent_host_calls.c: blocking calls of API threads (one condition variable each) and snapshot reads.
  *
- * A call is answered exactly once: by the machine's CALL_DONE, by a refused event, or by stop. Never runs on the executor thread.
+ * A call is answered exactly once: by the machine's CALL_DONE, by a refused event, or by stop. Never runs on the
+ * executor thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +9,9 @@
 
 #include "agent/agent_host_internal.h"
 
-#define CALL_DEFAULT_US 300000000u
+#define CALL_DEFAULT_US  300000000u
 #define CALL_BACKSTOP_US 30000000u /* beyond a call's own limit: the machine should have answered long ago */
-#define LEAVE_LIMIT_US 5000000u
+#define LEAVE_LIMIT_US   5000000u
 
 void mcpg__host_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
@@ -63,8 +64,8 @@ void mcpg__host_fail_calls(mcpg_agent_host_t *host, uint64_t only_id, mcpg_statu
 }
 
 /* ev has everything but the call id, which goes to *id_at inside it. */
-static mcpg_status_t run_call(mcpg_agent_host_t *host, mcpg_agent_event_t *ev, uint64_t *id_at, uint64_t limit_us, bool stopping,
-                              mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
+static mcpg_status_t run_call(mcpg_agent_host_t *host, mcpg_agent_event_t *ev, uint64_t *id_at, uint64_t limit_us,
+                              bool stopping, mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
     MCPG_ASSERT(!mcpg__executor_is_current(host->executor));
     host_call_t call;
     memset(&call, 0, sizeof(call));
@@ -91,7 +92,8 @@ static mcpg_status_t run_call(mcpg_agent_host_t *host, mcpg_agent_event_t *ev, u
 
     uint64_t deadline = mcpg__now().us + limit_us;
     pthread_mutex_lock(&host->calls_mu);
-    while (!call.done && mcpg__host_cond_wait(&call.cond, &host->calls_mu, deadline)) {}
+    while (!call.done && mcpg__host_cond_wait(&call.cond, &host->calls_mu, deadline)) {
+    }
     if (!call.done) {
         (void)unlink_call(host, call.id);
         finish(&call, MCPG_TIMED_OUT, "the agent did not answer: this is a bug, see the event log", 58);
@@ -113,28 +115,32 @@ static uint64_t backstop(uint64_t timeout_us) {
     return t > UINT64_MAX / 4 ? UINT64_MAX / 4 : t + CALL_BACKSTOP_US;
 }
 
-mcpg_status_t mcpg__agent_host_register(mcpg_agent_host_t *host, mcpg_agent_call_register_t *call, mcpg_agent_call_done_t *done_out,
-                                        char *text_out, size_t text_cap) {
+mcpg_status_t mcpg__agent_host_register(mcpg_agent_host_t *host, mcpg_agent_call_register_t *call,
+                                        mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
     mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_REGISTER, .u.call_register = *call};
-    return run_call(host, &ev, &ev.u.call_register.call_id, backstop(call->timeout_us), false, done_out, text_out, text_cap);
+    return run_call(host, &ev, &ev.u.call_register.call_id, backstop(call->timeout_us), false, done_out, text_out,
+                    text_cap);
 }
 
-mcpg_status_t mcpg__agent_host_join(mcpg_agent_host_t *host, mcpg_agent_call_join_t *call, mcpg_agent_call_done_t *done_out, char *text_out,
-                                    size_t text_cap) {
+mcpg_status_t mcpg__agent_host_join(mcpg_agent_host_t *host, mcpg_agent_call_join_t *call,
+                                    mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
     mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_JOIN, .u.call_join = *call};
-    return run_call(host, &ev, &ev.u.call_join.call_id, backstop(call->timeout_us), false, done_out, text_out, text_cap);
+    return run_call(host, &ev, &ev.u.call_join.call_id, backstop(call->timeout_us), false, done_out, text_out,
+                    text_cap);
 }
 
-mcpg_status_t mcpg__agent_host_propose(mcpg_agent_host_t *host, mcpg_agent_call_propose_t *call, mcpg_agent_call_done_t *done_out,
-                                       char *text_out, size_t text_cap) {
+mcpg_status_t mcpg__agent_host_propose(mcpg_agent_host_t *host, mcpg_agent_call_propose_t *call,
+                                       mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
     mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_PROPOSE, .u.call_propose = *call};
-    return run_call(host, &ev, &ev.u.call_propose.call_id, backstop(call->wait_us), false, done_out, text_out, text_cap);
+    return run_call(host, &ev, &ev.u.call_propose.call_id, backstop(call->wait_us), false, done_out, text_out,
+                    text_cap);
 }
 
-mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_sync_t *call, mcpg_agent_call_done_t *done_out, char *text_out,
-                                    size_t text_cap) {
+mcpg_status_t mcpg__agent_host_sync(mcpg_agent_host_t *host, mcpg_agent_call_sync_t *call,
+                                    mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
     mcpg_agent_event_t ev = {.kind = MCPG_AGENT_EV_CALL_SYNC, .u.call_sync = *call};
-    return run_call(host, &ev, &ev.u.call_sync.call_id, backstop(call->timeout_us), false, done_out, text_out, text_cap);
+    return run_call(host, &ev, &ev.u.call_sync.call_id, backstop(call->timeout_us), false, done_out, text_out,
+                    text_cap);
 }
 
 void mcpg__agent_host_leave(mcpg_agent_host_t *host, mcpg_gid_t gid, uint64_t next_seq) {
@@ -149,12 +155,15 @@ void mcpg__host_detach(mcpg_agent_host_t *host, uint64_t limit_us) {
 
 /* ---- snapshot reads: the machine's own read-only queries, between two steps ---- */
 
-static pthread_mutex_t *machine_lock(const mcpg_agent_host_t *host) { return (pthread_mutex_t *)(uintptr_t)&host->machine_mu; }
+static pthread_mutex_t *machine_lock(const mcpg_agent_host_t *host) {
+    return (pthread_mutex_t *)(uintptr_t)&host->machine_mu;
+}
 
 uint32_t mcpg__agent_host_rank_states(const mcpg_agent_host_t *host, mcpg_rank_state_t *states, uint32_t cap) {
     uint32_t n = cap < host->config.agent.max_ranks ? cap : host->config.agent.max_ranks;
     pthread_mutex_lock(machine_lock(host));
-    for (uint32_t r = 0; r < n; r++) states[r] = (mcpg_rank_state_t)mcpg_agent_rank_state(host->machine, (mcpg_rank_t){r});
+    for (uint32_t r = 0; r < n; r++)
+        states[r] = (mcpg_rank_state_t)mcpg_agent_rank_state(host->machine, (mcpg_rank_t){r});
     pthread_mutex_unlock(machine_lock(host));
     return n;
 }
@@ -186,4 +195,6 @@ bool mcpg__agent_host_view(const mcpg_agent_host_t *host, mcpg_gid_t gid, mcpg_v
     return true;
 }
 
-bool mcpg__agent_host_connected(const mcpg_agent_host_t *host) { return atomic_load(&host->connected); }
+bool mcpg__agent_host_connected(const mcpg_agent_host_t *host) {
+    return atomic_load(&host->connected);
+}

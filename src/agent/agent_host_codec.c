@@ -1,5 +1,5 @@
-/* agent_host_codec.c: canonical bytes of the agent machine's events, config and effects. Never writes struct memory: padding would leak
- * into logs and make equal events differ.
+/* agent_host_codec.c: canonical bytes of the agent machine's events, config and effects. Never writes struct memory:
+ * padding would leak into logs and make equal events differ.
  */
 #include "agent/agent_host_codec.h"
 
@@ -19,7 +19,9 @@ static void put_view(mcpg_put_t *o, mcpg_view_id_t v) {
 static void put_set(mcpg_put_t *o, const mcpg_rankset_t *s) {
     for (uint32_t i = 0; i < MCPG_RANKSET_WORDS; i++) mcpg__put_u64(o, s->w[i]);
 }
-static void put_bytes(mcpg_put_t *o, mcpg_bytes_t b) { mcpg__put_bytes(o, b.ptr, b.len); }
+static void put_bytes(mcpg_put_t *o, mcpg_bytes_t b) {
+    mcpg__put_bytes(o, b.ptr, b.len);
+}
 static void put_timers(mcpg_put_t *o, const mcpg_timers_t *t) {
     mcpg__put_u64(o, t->heartbeat_us);
     mcpg__put_u64(o, t->offline_us);
@@ -31,7 +33,9 @@ static void put_timers(mcpg_put_t *o, const mcpg_timers_t *t) {
     mcpg__put_u64(o, t->p2p_timeout_us);
 }
 
-static bool get_bool(mcpg_get_t *in) { return mcpg__get_u8(in) != 0; }
+static bool get_bool(mcpg_get_t *in) {
+    return mcpg__get_u8(in) != 0;
+}
 static mcpg_incarnation_t get_inc(mcpg_get_t *in) {
     uint64_t term = mcpg__get_u64(in);
     return (mcpg_incarnation_t){term, mcpg__get_u64(in)};
@@ -114,9 +118,11 @@ mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *e, uint8_t *buf
     switch (e->kind) {
     case MCPG_AGENT_EV_CONNECTED:
     case MCPG_AGENT_EV_DISCONNECTED:
-    case MCPG_AGENT_EV_TIMER: break;
+    case MCPG_AGENT_EV_TIMER:
+        break;
     case MCPG_AGENT_EV_MSG:
-    case MCPG_AGENT_EV__COUNT: return MCPG_INVALID_ARGUMENT;
+    case MCPG_AGENT_EV__COUNT:
+        return MCPG_INVALID_ARGUMENT;
     case MCPG_AGENT_EV_LINK:
         mcpg__put_u32(&o, e->u.link.rank.v);
         put_inc(&o, e->u.link.inc);
@@ -128,18 +134,24 @@ mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *e, uint8_t *buf
         put_inc(&o, e->u.death.inc);
         mcpg__put_u8(&o, e->u.death.proof);
         break;
-    case MCPG_AGENT_EV_OP_FAILED: encode_op_failed(&o, &e->u.op_failed); break;
+    case MCPG_AGENT_EV_OP_FAILED:
+        encode_op_failed(&o, &e->u.op_failed);
+        break;
     case MCPG_AGENT_EV_HELD:
         mcpg__put_u32(&o, e->u.held.gid.v);
         put_view(&o, e->u.held.view);
         mcpg__put_u64(&o, e->u.held.next_seq);
         break;
-    case MCPG_AGENT_EV_CALL_REGISTER: encode_register(&o, &e->u.call_register); break;
+    case MCPG_AGENT_EV_CALL_REGISTER:
+        encode_register(&o, &e->u.call_register);
+        break;
     case MCPG_AGENT_EV_CALL_JOIN:
     case MCPG_AGENT_EV_CALL_PROPOSE:
     case MCPG_AGENT_EV_CALL_SYNC:
     case MCPG_AGENT_EV_CALL_LEAVE:
-    case MCPG_AGENT_EV_CALL_DETACH: encode_call(&o, e); break;
+    case MCPG_AGENT_EV_CALL_DETACH:
+        encode_call(&o, e);
+        break;
     }
     if (o.bad) return MCPG_LIMIT;
     *len_out = o.len;
@@ -211,13 +223,15 @@ static void decode_call(mcpg_get_t *in, mcpg_agent_event_t *e) {
     }
 }
 
-mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_down_msg_t *msg, mcpg_agent_event_t *e) {
+mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_down_msg_t *msg,
+                                       mcpg_agent_event_t *e) {
     mcpg_get_t in = {.ptr = buf, .len = len};
     bool ok = true;
     switch (e->kind) {
     case MCPG_AGENT_EV_CONNECTED:
     case MCPG_AGENT_EV_DISCONNECTED:
-    case MCPG_AGENT_EV_TIMER: break;
+    case MCPG_AGENT_EV_TIMER:
+        break;
     case MCPG_AGENT_EV_MSG:
         MCPG_TRY(mcpg__down_unpack(buf, len, arena, msg));
         e->u.msg = msg;
@@ -233,19 +247,26 @@ mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_aren
         e->u.death.inc = get_inc(&in);
         e->u.death.proof = mcpg__get_u8(&in);
         break;
-    case MCPG_AGENT_EV_OP_FAILED: ok = decode_op_failed(&in, arena, &e->u.op_failed); break;
+    case MCPG_AGENT_EV_OP_FAILED:
+        ok = decode_op_failed(&in, arena, &e->u.op_failed);
+        break;
     case MCPG_AGENT_EV_HELD:
         e->u.held.gid.v = mcpg__get_u32(&in);
         e->u.held.view = get_view(&in);
         e->u.held.next_seq = mcpg__get_u64(&in);
         break;
-    case MCPG_AGENT_EV_CALL_REGISTER: ok = decode_register(&in, arena, &e->u.call_register); break;
+    case MCPG_AGENT_EV_CALL_REGISTER:
+        ok = decode_register(&in, arena, &e->u.call_register);
+        break;
     case MCPG_AGENT_EV_CALL_JOIN:
     case MCPG_AGENT_EV_CALL_PROPOSE:
     case MCPG_AGENT_EV_CALL_SYNC:
     case MCPG_AGENT_EV_CALL_LEAVE:
-    case MCPG_AGENT_EV_CALL_DETACH: decode_call(&in, e); break;
-    case MCPG_AGENT_EV__COUNT: return MCPG_INVALID_ARGUMENT;
+    case MCPG_AGENT_EV_CALL_DETACH:
+        decode_call(&in, e);
+        break;
+    case MCPG_AGENT_EV__COUNT:
+        return MCPG_INVALID_ARGUMENT;
     }
     return ok && !in.bad && in.at == in.len ? MCPG_OK : MCPG_CORRUPT;
 }
@@ -332,26 +353,34 @@ static void effect_call_done(mcpg_put_t *o, const mcpg_agent_call_done_t *d) {
 static void effect_msg(mcpg_put_t *o, const mcpg_up_msg_t *up, const mcpg_down_msg_t *down) {
     size_t len = 0;
     size_t room = o->cap - o->len;
-    mcpg_status_t s = up != NULL ? mcpg__up_pack(up, o->ptr + o->len, room, &len) : mcpg__down_pack(down, o->ptr + o->len, room, &len);
+    mcpg_status_t s = up != NULL ? mcpg__up_pack(up, o->ptr + o->len, room, &len)
+                                 : mcpg__down_pack(down, o->ptr + o->len, room, &len);
     if (s == MCPG_OK) o->len += len;
 }
 
 static void encode_effect(mcpg_put_t *o, const mcpg_agent_effect_t *f) {
     mcpg__put_u8(o, (uint8_t)f->kind);
     switch (f->kind) {
-    case MCPG_AGENT_FX_SEND: effect_msg(o, f->u.send, NULL); break;
+    case MCPG_AGENT_FX_SEND:
+        effect_msg(o, f->u.send, NULL);
+        break;
     case MCPG_AGENT_FX_CONNECT:
     case MCPG_AGENT_FX_DISCONNECT:
     case MCPG_AGENT_FX_STOP:
-    case MCPG_AGENT_FX__COUNT: break;
-    case MCPG_AGENT_FX_ARM_TIMER: mcpg__put_u64(o, f->u.arm_timer.us); break;
+    case MCPG_AGENT_FX__COUNT:
+        break;
+    case MCPG_AGENT_FX_ARM_TIMER:
+        mcpg__put_u64(o, f->u.arm_timer.us);
+        break;
     case MCPG_AGENT_FX_ATTACHED:
         mcpg__put_u32(o, (uint32_t)f->u.attached.status);
         put_bytes(o, f->u.attached.text);
         break;
     case MCPG_AGENT_FX_LINK_OPEN:
     case MCPG_AGENT_FX_LINK_CLOSE:
-    case MCPG_AGENT_FX_LINK_CHECK: effect_link(o, f); break;
+    case MCPG_AGENT_FX_LINK_CHECK:
+        effect_link(o, f);
+        break;
     case MCPG_AGENT_FX_DP_GROUP:
         mcpg__put_u32(o, f->u.dp_group.gid.v);
         mcpg__put_u32(o, f->u.dp_group.slot.v);
@@ -372,14 +401,20 @@ static void encode_effect(mcpg_put_t *o, const mcpg_agent_effect_t *f) {
         effect_msg(o, NULL, &m);
         break;
     }
-    case MCPG_AGENT_FX_DP_SYNC_FENCE: mcpg__put_u32(o, f->u.dp_sync_fence.gid.v); break;
-    case MCPG_AGENT_FX_DP_GROUP_GONE: mcpg__put_u32(o, f->u.dp_group_gone.gid.v); break;
+    case MCPG_AGENT_FX_DP_SYNC_FENCE:
+        mcpg__put_u32(o, f->u.dp_sync_fence.gid.v);
+        break;
+    case MCPG_AGENT_FX_DP_GROUP_GONE:
+        mcpg__put_u32(o, f->u.dp_group_gone.gid.v);
+        break;
     case MCPG_AGENT_FX_DP_RESOLVE:
         mcpg__put_u32(o, f->u.dp_resolve.gid.v);
         mcpg__put_u64(o, f->u.dp_resolve.report_id);
         mcpg__put_u32(o, (uint32_t)f->u.dp_resolve.status);
         break;
-    case MCPG_AGENT_FX_CALL_DONE: effect_call_done(o, f->u.call_done); break;
+    case MCPG_AGENT_FX_CALL_DONE:
+        effect_call_done(o, f->u.call_done);
+        break;
     case MCPG_AGENT_FX_NOTIFY:
         mcpg__put_u8(o, (uint8_t)f->u.notify.kind);
         mcpg__put_u32(o, f->u.notify.gid.v);

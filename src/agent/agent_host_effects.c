@@ -13,7 +13,8 @@ static void fx_send(mcpg_agent_host_t *host, const mcpg_up_msg_t *msg) {
     MCPG_ASSERT(status == MCPG_OK); /* the machine made the message: it is within bounds */
     status = host->config.rpc->client_send(host->client->client, host->scratch, len);
     if (status != MCPG_OK) /* the stream broke: closed() says so to the machine, which then sends again what matters */
-        mcpg__log(&host->log, MCPG_LOG_DEBUG, "send_failed msg %s status %s", mcpg__up_name(msg->kind), mcpg_status_name(status));
+        mcpg__log(&host->log, MCPG_LOG_DEBUG, "send_failed msg %s status %s", mcpg__up_name(msg->kind),
+                  mcpg_status_name(status));
 }
 
 static void fx_attached(mcpg_agent_host_t *host, const mcpg_agent_attached_t *a) {
@@ -21,7 +22,8 @@ static void fx_attached(mcpg_agent_host_t *host, const mcpg_agent_attached_t *a)
     if (!host->attach_done) {
         host->attach_done = true;
         host->attach_status = a->status;
-        (void)snprintf(host->attach_text, sizeof(host->attach_text), "%.*s", (int)a->text.len, a->text.len ? (const char *)a->text.ptr : "");
+        (void)snprintf(host->attach_text, sizeof(host->attach_text), "%.*s", (int)a->text.len,
+                       a->text.len ? (const char *)a->text.ptr : "");
         pthread_cond_broadcast(&host->attach_cond);
     }
     pthread_mutex_unlock(&host->calls_mu);
@@ -39,7 +41,8 @@ static void fx_dp_group(mcpg_agent_host_t *host, const mcpg_agent_dp_group_t *g)
 
 static void fx_dp_hold(mcpg_agent_host_t *host, const mcpg_agent_dp_view_t *v) {
     uint64_t next_seq = host->config.dp_ops->hold(host->config.dp, v->gid);
-    host_pending_t held = {.kind = MCPG_AGENT_EV_HELD, .u.held = {.gid = v->gid, .view = v->view, .next_seq = next_seq}};
+    host_pending_t held = {.kind = MCPG_AGENT_EV_HELD,
+                           .u.held = {.gid = v->gid, .view = v->view, .next_seq = next_seq}};
     mcpg__host_push_pending(host, &held);
 }
 
@@ -53,29 +56,62 @@ static void run_effect(mcpg_agent_host_t *host, const mcpg_agent_effect_t *f) {
     const mcpg_dp_ops_t *ops = host->config.dp_ops;
     void *dp = host->config.dp;
     switch (f->kind) {
-    case MCPG_AGENT_FX_SEND: fx_send(host, f->u.send); break;
-    case MCPG_AGENT_FX_CONNECT: mcpg__host_connect(host); break;
-    case MCPG_AGENT_FX_DISCONNECT: fx_disconnect(host); break;
-    case MCPG_AGENT_FX_ARM_TIMER: host->machine_timer = f->u.arm_timer; break;
-    case MCPG_AGENT_FX_ATTACHED: fx_attached(host, &f->u.attached); break;
-    case MCPG_AGENT_FX_LINK_OPEN: mcpg__link_manager_open(host->links, &f->u.link_open, mcpg__now()); break;
-    case MCPG_AGENT_FX_LINK_CLOSE: mcpg__link_manager_close(host->links, &f->u.link_close); break;
-    case MCPG_AGENT_FX_LINK_CHECK: mcpg__link_manager_check(host->links, &f->u.link_check, mcpg__now()); break;
-    case MCPG_AGENT_FX_DP_GROUP: fx_dp_group(host, &f->u.dp_group); break;
-    case MCPG_AGENT_FX_DP_HOLD: fx_dp_hold(host, &f->u.dp_hold); break;
-    case MCPG_AGENT_FX_DP_RELEASE: ops->release_hold(dp, f->u.dp_release.gid); break;
-    case MCPG_AGENT_FX_DP_INSTALL: ops->install_view(dp, f->u.dp_install); break;
-    case MCPG_AGENT_FX_DP_SYNC_FENCE: ops->sync_fence(dp, f->u.dp_sync_fence.gid); break;
+    case MCPG_AGENT_FX_SEND:
+        fx_send(host, f->u.send);
+        break;
+    case MCPG_AGENT_FX_CONNECT:
+        mcpg__host_connect(host);
+        break;
+    case MCPG_AGENT_FX_DISCONNECT:
+        fx_disconnect(host);
+        break;
+    case MCPG_AGENT_FX_ARM_TIMER:
+        host->machine_timer = f->u.arm_timer;
+        break;
+    case MCPG_AGENT_FX_ATTACHED:
+        fx_attached(host, &f->u.attached);
+        break;
+    case MCPG_AGENT_FX_LINK_OPEN:
+        mcpg__link_manager_open(host->links, &f->u.link_open, mcpg__now());
+        break;
+    case MCPG_AGENT_FX_LINK_CLOSE:
+        mcpg__link_manager_close(host->links, &f->u.link_close);
+        break;
+    case MCPG_AGENT_FX_LINK_CHECK:
+        mcpg__link_manager_check(host->links, &f->u.link_check, mcpg__now());
+        break;
+    case MCPG_AGENT_FX_DP_GROUP:
+        fx_dp_group(host, &f->u.dp_group);
+        break;
+    case MCPG_AGENT_FX_DP_HOLD:
+        fx_dp_hold(host, &f->u.dp_hold);
+        break;
+    case MCPG_AGENT_FX_DP_RELEASE:
+        ops->release_hold(dp, f->u.dp_release.gid);
+        break;
+    case MCPG_AGENT_FX_DP_INSTALL:
+        ops->install_view(dp, f->u.dp_install);
+        break;
+    case MCPG_AGENT_FX_DP_SYNC_FENCE:
+        ops->sync_fence(dp, f->u.dp_sync_fence.gid);
+        break;
     case MCPG_AGENT_FX_DP_RESOLVE:
         ops->resolve(dp, f->u.dp_resolve.gid, f->u.dp_resolve.report_id, f->u.dp_resolve.status);
         break;
-    case MCPG_AGENT_FX_DP_GROUP_GONE: ops->group_close(dp, f->u.dp_group_gone.gid); break;
-    case MCPG_AGENT_FX_CALL_DONE: mcpg__host_call_done(host, f->u.call_done); break;
+    case MCPG_AGENT_FX_DP_GROUP_GONE:
+        ops->group_close(dp, f->u.dp_group_gone.gid);
+        break;
+    case MCPG_AGENT_FX_CALL_DONE:
+        mcpg__host_call_done(host, f->u.call_done);
+        break;
     case MCPG_AGENT_FX_NOTIFY:
         if (host->config.notify != NULL) host->config.notify(host->config.user, &f->u.notify);
         break;
-    case MCPG_AGENT_FX_STOP: host->stopped = true; break;
-    case MCPG_AGENT_FX__COUNT: break;
+    case MCPG_AGENT_FX_STOP:
+        host->stopped = true;
+        break;
+    case MCPG_AGENT_FX__COUNT:
+        break;
     }
 }
 
@@ -102,7 +138,8 @@ static bool see_death(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg
     return post_link(user, HOST_ITEM_LINK_DEATH, rank, inc, (uint64_t)proof);
 }
 
-static bool see_op_failed(void *user, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed, uint32_t failed_count) {
+static bool see_op_failed(void *user, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed,
+                          uint32_t failed_count) {
     uint8_t buf[MCPG_AGENT_EVENT_CAP];
     size_t len = 0;
     mcpg_agent_event_t ev;

@@ -1,7 +1,8 @@
 /* agent_host_internal.h: the parts of one agent host, for agent_host*.c only.
  *
- * Threads: fields under "executor" are touched by the executor thread alone; `machine_mu` is held while the machine steps and while an API
- * thread reads it; `calls_mu` guards the call table and the attach result. Lock order: none is ever held while another is taken.
+ * Threads: fields under "executor" are touched by the executor thread alone; `machine_mu` is held while the machine
+ * steps and while an API thread reads it; `calls_mu` guards the call table and the attach result. Lock order: none is
+ * ever held while another is taken.
  */
 #ifndef MCPG_AGENT_AGENT_HOST_INTERNAL_H
 #define MCPG_AGENT_AGENT_HOST_INTERNAL_H
@@ -15,7 +16,7 @@
 #include "common/eventlog.h"
 #include "common/executor.h"
 
-#define HOST_QUEUE_CAP 4096u
+#define HOST_QUEUE_CAP     4096u
 #define HOST_QUEUE_RESERVE 64u /* room for what may not be refused: connected, closed, start, move */
 
 /* Items: machine events first (payload = canonical encoding), then what the host itself must look at. */

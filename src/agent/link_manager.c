@@ -37,7 +37,8 @@ struct mcpg_link_manager {
     lm_link_t links[]; /* by rank */
 };
 
-mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint32_t max_ranks, mcpg_link_manager_t **manager_out) {
+mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint32_t max_ranks,
+                                        mcpg_link_manager_t **manager_out) {
     mcpg_link_manager_t *m = calloc(1, sizeof(*m) + (size_t)max_ranks * sizeof(lm_link_t));
     if (m == NULL) return MCPG_NO_MEMORY;
     m->out = *out;
@@ -47,7 +48,9 @@ mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint
     return MCPG_OK;
 }
 
-void mcpg__link_manager_destroy(mcpg_link_manager_t *m) { free(m); }
+void mcpg__link_manager_destroy(mcpg_link_manager_t *m) {
+    free(m);
+}
 
 static lm_link_t *find(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     if (rank.v >= m->max_ranks) return NULL;
@@ -55,7 +58,8 @@ static lm_link_t *find(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnatio
     return l->state != LM_IDLE && mcpg__inc_eq(l->inc, inc) ? l : NULL;
 }
 
-static void tell(const mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_link_state_t state, uint64_t check_id) {
+static void tell(const mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_link_state_t state,
+                 uint64_t check_id) {
     mcpg_agent_link_ev_t ev = {.rank = rank, .inc = inc, .state = (uint8_t)state, .check_id = check_id};
     m->out.link_event(m->out.user, &ev);
 }
@@ -156,7 +160,8 @@ void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_inca
     if (was_up) tell(m, rank, inc, MCPG_LINK_LOST, 0);
 }
 
-void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id, bool ok) {
+void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id,
+                                bool ok) {
     lm_link_t *l = find(m, rank, inc);
     if (l == NULL) return;
     for (uint32_t i = 0; i < l->check_count; i++) {
@@ -213,4 +218,6 @@ void mcpg__link_manager_timer(mcpg_link_manager_t *m, mcpg_time_t now) {
     m->next_us = earliest(m);
 }
 
-mcpg_time_t mcpg__link_manager_next(const mcpg_link_manager_t *m) { return (mcpg_time_t){m->next_us}; }
+mcpg_time_t mcpg__link_manager_next(const mcpg_link_manager_t *m) {
+    return (mcpg_time_t){m->next_us};
+}

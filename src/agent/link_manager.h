@@ -1,8 +1,10 @@
-/* link_manager.h: the links the agent machine wants, and what became of them: bookkeeping between machine and data plane.
+/* link_manager.h: the links the agent machine wants, and what became of them: bookkeeping between machine and data
+ * plane.
  *
- * The machine says which links it wants (open, close) and which it doubts (check); the data plane tries a link once and says up or lost.
- * This part stands between: it tries again with a back-off while the machine wants the link, answers checks in bounded time, and tells
- * the machine only about changes. Time is an argument. It never sleeps, locks, opens a socket or decides that a rank has left.
+ * The machine says which links it wants (open, close) and which it doubts (check); the data plane tries a link once and
+ * says up or lost. This part stands between: it tries again with a back-off while the machine wants the link, answers
+ * checks in bounded time, and tells the machine only about changes. Time is an argument. It never sleeps, locks, opens
+ * a socket or decides that a rank has left.
  */
 #ifndef MCPG_AGENT_LINK_MANAGER_H
 #define MCPG_AGENT_LINK_MANAGER_H
@@ -11,13 +13,14 @@
 #include "common/dp_iface.h"
 
 #define MCPG_LINK_RETRY_FIRST_US 20000u
-#define MCPG_LINK_RETRY_LAST_US 2000000u
-#define MCPG_LINK_CHECK_US 1000000u
-#define MCPG_LINK_CHECKS 8u /* checks of one link that may be open at once; one more is answered from what is known */
+#define MCPG_LINK_RETRY_LAST_US  2000000u
+#define MCPG_LINK_CHECK_US       1000000u
+#define MCPG_LINK_CHECKS         8u /* checks of one link that may be open at once */
 
 typedef struct mcpg_link_manager mcpg_link_manager_t;
 
-/* open/close/check go to the data plane; link_event and death_event go to the machine. None may call back into the manager. */
+/* open/close/check go to the data plane; link_event and death_event go to the machine. None may call back into the
+ * manager. */
 typedef struct {
     void *user;
     void (*open)(void *user, const mcpg_dp_peer_t *peer);
@@ -31,8 +34,8 @@ MCPG_MUST_USE mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_ou
                                                       mcpg_link_manager_t **manager_out);
 void mcpg__link_manager_destroy(mcpg_link_manager_t *m); /* closes nothing; NULL allowed */
 
-/* From the machine. A newer incarnation replaces an older one of the same rank; the same one again refreshes the endpoint and, if the link
- * is up, says so again. */
+/* From the machine. A newer incarnation replaces an older one of the same rank; the same one again refreshes the
+ * endpoint and, if the link is up, says so again. */
 void mcpg__link_manager_open(mcpg_link_manager_t *m, const mcpg_agent_link_open_t *want, mcpg_time_t now);
 void mcpg__link_manager_close(mcpg_link_manager_t *m, const mcpg_agent_link_close_t *close);
 void mcpg__link_manager_check(mcpg_link_manager_t *m, const mcpg_agent_link_check_t *check, mcpg_time_t now);
@@ -40,7 +43,8 @@ void mcpg__link_manager_check(mcpg_link_manager_t *m, const mcpg_agent_link_chec
 /* From the data plane; observations of an incarnation that is not wanted are dropped, except deaths. */
 void mcpg__link_manager_up(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc);
 void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_time_t now);
-void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id, bool ok);
+void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id,
+                                bool ok);
 void mcpg__link_manager_death(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_proof_t proof);
 
 /* Retries and answers what is due. Then: the time of the next call, UINT64_MAX when none is needed. */

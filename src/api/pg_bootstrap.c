@@ -1,10 +1,13 @@
-/* pg_bootstrap.c: finds the coordinator (configuration, environment, record, election), and follows its record when contact is lost.
+/* pg_bootstrap.c: finds the coordinator (configuration, environment, record, election), and follows its record when
+ * contact is lost.
  *
- * Key-value callbacks may block, so they only ever run on a helper thread: never on the executor, the callback thread or a data plane
- * thread. The record is one line of text, "mcpg1 open|closing TERM ADDRESS"; every change of it is a compare-and-set.
+ * Key-value callbacks may block, so they only ever run on a helper thread: never on the executor, the callback thread
+ * or a data plane thread. The record is one line of text, "mcpg1 open|closing TERM ADDRESS"; every change of it is a
+ * compare-and-set.
  *
- * Election: whoever may host and finds no open record starts a coordinator first, then publishes its record; who comes second stops its own
- * again and uses the winner's. Ranks wait a little, in the order of their numbers, so that the lowest one usually wins and few start one.
+ * Election: whoever may host and finds no open record starts a coordinator first, then publishes its record; who comes
+ * second stops its own again and uses the winner's. Ranks wait a little, in the order of their numbers, so that the
+ * lowest one usually wins and few start one.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,14 +18,14 @@
 
 #include "api/pg_internal.h"
 
-#define KEY_RECORD "mooncake_pg/coordinator"
-#define KEY_TERM "mooncake_pg/term"
-#define RECORD_CAP (MCPG_ADDRESS_CAP + 64u)
-#define POLL_US 50000u
-#define GET_SLICE_MS 1000u
+#define KEY_RECORD       "mooncake_pg/coordinator"
+#define KEY_TERM         "mooncake_pg/term"
+#define RECORD_CAP       (MCPG_ADDRESS_CAP + 64u)
+#define POLL_US          50000u
+#define GET_SLICE_MS     1000u
 #define ELECTION_STEP_US 100000u /* per rank number */
 #define ELECTION_LAST_US 2000000u
-#define WATCH_LAST_US 1000000u
+#define WATCH_LAST_US    1000000u
 
 typedef struct {
     bool present, closing;
@@ -50,20 +53,23 @@ static bool parse(const char *raw, size_t len, record_t *out) {
     return out->closing || strcmp(state, "open") == 0;
 }
 
-static mcpg_status_t read_record(const mcpg_context_t *context, uint32_t timeout_ms, record_t *out, char *error, size_t error_cap) {
+static mcpg_status_t read_record(const mcpg_context_t *context, uint32_t timeout_ms, record_t *out, char *error,
+                                 size_t error_cap) {
     char raw[RECORD_CAP];
     size_t len = 0;
     memset(out, 0, sizeof(*out));
     mcpg_status_t status = context->kv.get(context->kv.user, KEY_RECORD, raw, sizeof(raw), &len, timeout_ms);
     if (status == MCPG_TIMED_OUT || status == MCPG_NOT_FOUND) return MCPG_OK; /* absent */
     if (status != MCPG_OK) {
-        (void)snprintf(error, error_cap, "the key-value store did not answer a read of \"" KEY_RECORD "\" (%s): check that it is alive",
+        (void)snprintf(error, error_cap,
+                       "the key-value store did not answer a read of \"" KEY_RECORD "\" (%s): check that it is alive",
                        mcpg_status_text(status));
         return MCPG_UNAVAILABLE;
     }
     if (!parse(raw, len < sizeof(raw) ? len : sizeof(raw), out)) {
         (void)snprintf(error, error_cap,
-                       "the record \"" KEY_RECORD "\" in the key-value store is not understood: another version wrote it, or the store is "
+                       "the record \"" KEY_RECORD
+                       "\" in the key-value store is not understood: another version wrote it, or the store is "
                        "shared with another program");
         return MCPG_VERSION_MISMATCH;
     }
@@ -79,11 +85,13 @@ static void use_record(mcpg_context_t *context, const record_t *r) {
 }
 
 /* One candidacy. OK with *won_out false: somebody else was first; the loop reads the record again. */
-static mcpg_status_t campaign(mcpg_context_t *context, const record_t *old, bool *won_out, char *error, size_t error_cap) {
+static mcpg_status_t campaign(mcpg_context_t *context, const record_t *old, bool *won_out, char *error,
+                              size_t error_cap) {
     int64_t term = 0;
     mcpg_status_t status = context->kv.add(context->kv.user, KEY_TERM, 1, &term);
     if (status != MCPG_OK || term <= 0) {
-        (void)snprintf(error, error_cap, "the key-value store gave no term for a coordinator (%s): check that it is alive",
+        (void)snprintf(error, error_cap,
+                       "the key-value store gave no term for a coordinator (%s): check that it is alive",
                        mcpg_status_text(status));
         return MCPG_UNAVAILABLE;
     }
@@ -102,13 +110,14 @@ static mcpg_status_t campaign(mcpg_context_t *context, const record_t *old, bool
     (void)mcpg__coord_host_address(host, mine.address, sizeof(mine.address));
     mine.term = (uint64_t)term;
     mine.raw_len = (size_t)snprintf(mine.raw, sizeof(mine.raw), "mcpg1 open %" PRId64 " %s", term, mine.address);
-    status = context->kv.compare_set(context->kv.user, KEY_RECORD, old->raw, old->raw_len, mine.raw, mine.raw_len, stored, sizeof(stored),
-                                     &stored_len);
+    status = context->kv.compare_set(context->kv.user, KEY_RECORD, old->raw, old->raw_len, mine.raw, mine.raw_len,
+                                     stored, sizeof(stored), &stored_len);
     *won_out = status == MCPG_OK && stored_len == mine.raw_len && memcmp(stored, mine.raw, stored_len) == 0;
     if (!*won_out) {
         mcpg__coord_host_stop(host);
         if (status == MCPG_OK) return MCPG_OK;
-        (void)snprintf(error, error_cap, "the key-value store did not take the coordinator's record (%s): check that it is alive",
+        (void)snprintf(error, error_cap,
+                       "the key-value store did not take the coordinator's record (%s): check that it is alive",
                        mcpg_status_text(status));
         return MCPG_UNAVAILABLE;
     }
@@ -119,7 +128,8 @@ static mcpg_status_t campaign(mcpg_context_t *context, const record_t *old, bool
     return MCPG_OK;
 }
 
-static mcpg_status_t search(mcpg_context_t *context, uint64_t above_term, uint64_t deadline_us, char *error, size_t error_cap) {
+static mcpg_status_t search(mcpg_context_t *context, uint64_t above_term, uint64_t deadline_us, char *error,
+                            size_t error_cap) {
     uint64_t wait_us = (uint64_t)context->rank * ELECTION_STEP_US;
     if (wait_us > ELECTION_LAST_US) wait_us = ELECTION_LAST_US;
     uint64_t candidate_at = mcpg__now().us + wait_us;
@@ -143,7 +153,8 @@ static mcpg_status_t search(mcpg_context_t *context, uint64_t above_term, uint64
         }
         if (now >= deadline_us) {
             (void)snprintf(error, error_cap,
-                           "no rank has published a coordinator under \"" KEY_RECORD "\" in the key-value store: start one, or let a rank "
+                           "no rank has published a coordinator under \"" KEY_RECORD
+                           "\" in the key-value store: start one, or let a rank "
                            "host it (may_host_coordinator)");
             return MCPG_UNAVAILABLE;
         }
@@ -166,13 +177,14 @@ static void *search_main(void *arg) {
     return NULL;
 }
 
-mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, uint64_t above_term, uint64_t deadline_us, char *error,
-                              size_t error_cap) {
+mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, uint64_t above_term,
+                              uint64_t deadline_us, char *error, size_t error_cap) {
     const char *address = configured;
     if (address == NULL || address[0] == '\0') address = getenv("MOONCAKE_COORDINATOR");
     if (address != NULL && address[0] != '\0') {
         if (strlen(address) >= MCPG_ADDRESS_CAP) {
-            (void)snprintf(error, error_cap, "the coordinator's address is longer than %u bytes: give \"host:port\" or \"unix:/path\"",
+            (void)snprintf(error, error_cap,
+                           "the coordinator's address is longer than %u bytes: give \"host:port\" or \"unix:/path\"",
                            MCPG_ADDRESS_CAP - 1u);
             return MCPG_INVALID_ARGUMENT;
         }
@@ -181,10 +193,15 @@ mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, u
     }
     if (!context->has_kv) {
         (void)snprintf(error, error_cap,
-                       "no coordinator is known: set config.coordinator or MOONCAKE_COORDINATOR to its address, or give config.kv");
+                       "no coordinator is known: set config.coordinator or MOONCAKE_COORDINATOR to its address, or "
+                       "give config.kv");
         return MCPG_INVALID_ARGUMENT;
     }
-    search_t s = {.context = context, .above_term = above_term, .deadline_us = deadline_us, .error = error, .error_cap = error_cap};
+    search_t s = {.context = context,
+                  .above_term = above_term,
+                  .deadline_us = deadline_us,
+                  .error = error,
+                  .error_cap = error_cap};
     pthread_t thread;
     if (pthread_create(&thread, NULL, search_main, &s) != 0) {
         (void)snprintf(error, error_cap, "a helper thread cannot be started");
@@ -200,8 +217,8 @@ static void *closing_main(void *arg) {
     char closing[RECORD_CAP + 1], stored[RECORD_CAP];
     size_t stored_len = 0;
     int len = snprintf(closing, sizeof(closing), "mcpg1 closing %" PRIu64 " %s", b->term, b->address);
-    mcpg_status_t status = context->kv.compare_set(context->kv.user, KEY_RECORD, b->record, strlen(b->record), closing, (size_t)len, stored,
-                                                   sizeof(stored), &stored_len);
+    mcpg_status_t status = context->kv.compare_set(context->kv.user, KEY_RECORD, b->record, strlen(b->record), closing,
+                                                   (size_t)len, stored, sizeof(stored), &stored_len);
     if (status != MCPG_OK) /* the store may be gone by now: nobody can read the record then, either */
         mcpg__log(&context->log, MCPG_LOG_INFO, "coordinator_record_not_marked status %s", mcpg_status_name(status));
     return NULL;
@@ -227,8 +244,8 @@ static void follow_once(mcpg_context_t *context) {
     if (r.term <= context->bootstrap.term) return;
     mcpg_status_t status = mcpg__agent_host_move(context->agent, r.address, error, sizeof(error));
     if (status == MCPG_OK) use_record(context, &r);
-    mcpg__log(&context->log, MCPG_LOG_INFO, "coordinator_moved term %" PRIu64 " address %s status %s", r.term, r.address,
-              mcpg_status_name(status));
+    mcpg__log(&context->log, MCPG_LOG_INFO, "coordinator_moved term %" PRIu64 " address %s status %s", r.term,
+              r.address, mcpg_status_name(status));
 }
 
 static void *watch_main(void *arg) {
@@ -247,7 +264,8 @@ static void *watch_main(void *arg) {
         follow_once(context);
         pthread_mutex_lock(&w->mu);
         uint64_t until = mcpg__now().us + pause;
-        while (!w->stop && w->lost && mcpg__cond_wait_until(&w->wake, &w->mu, until)) {}
+        while (!w->stop && w->lost && mcpg__cond_wait_until(&w->wake, &w->mu, until)) {
+        }
         pause = pause * 2 < WATCH_LAST_US ? pause * 2 : WATCH_LAST_US;
     }
     pthread_mutex_unlock(&w->mu);

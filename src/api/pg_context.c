@@ -1,8 +1,10 @@
-/* pg_context.c: creates and ends contexts: data plane, coordinator's address, agent, callback thread, in that order and back.
+/* pg_context.c: creates and ends contexts: data plane, coordinator's address, agent, callback thread, in that order and
+ * back.
  *
- * Destroy, in this order: (1) a hosted coordinator's record is marked closing; (2) groups are left, works end; (3) threads that
- * wait for works come back; (4) no more observations, the agent detaches and stops; (5) the data plane stops; (6) the callback thread runs what is
- * queued and ends; (7) the hosted coordinator drains and stops; (8) memory goes with the last work handle.
+ * Destroy, in this order: (1) a hosted coordinator's record is marked closing; (2) groups are left, works end; (3)
+ * threads that wait for works come back; (4) no more observations, the agent detaches and stops; (5) the data plane
+ * stops; (6) the callback thread runs what is queued and ends; (7) the hosted coordinator drains and stops; (8) memory
+ * goes with the last work handle.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +16,11 @@
 #include "common/timers.h"
 
 #define CONNECT_DEFAULT_US 30000000u
-#define ATTACH_SLICE_US 2000000u
-#define MAX_CALLS 64u
-#define MAX_REPORTS 256u
-#define MAX_GROUPS 1024u
-#define MAX_SLOTS_TOTAL 65536u
+#define ATTACH_SLICE_US    2000000u
+#define MAX_CALLS          64u
+#define MAX_REPORTS        256u
+#define MAX_GROUPS         1024u
+#define MAX_SLOTS_TOTAL    65536u
 
 static atomic_uint_fast64_t last_context_id;
 
@@ -78,15 +80,18 @@ void mcpg__context_unref(mcpg_context_t *context) {
 static mcpg_status_t check_config(const mcpg_config_t *given, mcpg_config_t *out, char *error, size_t error_cap) {
     MCPG_TRY(mcpg__versioned_copy(out, sizeof(*out), given, "mcpg_config_t", error, error_cap));
     if (out->global_rank >= MCPG_MAX_RANKS) {
-        (void)snprintf(error, error_cap, "global_rank %u is too high: ranks go from 0 to %d", out->global_rank, MCPG_MAX_RANKS - 1);
+        (void)snprintf(error, error_cap, "global_rank %u is too high: ranks go from 0 to %d", out->global_rank,
+                       MCPG_MAX_RANKS - 1);
         return MCPG_INVALID_ARGUMENT;
     }
-    if (out->kv != NULL && (out->kv->get == NULL || out->kv->set == NULL || out->kv->compare_set == NULL || out->kv->add == NULL)) {
+    if (out->kv != NULL &&
+        (out->kv->get == NULL || out->kv->set == NULL || out->kv->compare_set == NULL || out->kv->add == NULL)) {
         (void)snprintf(error, error_cap, "config.kv needs all of get, set, compare_set and add");
         return MCPG_INVALID_ARGUMENT;
     }
     if (out->may_host_coordinator && out->kv == NULL) {
-        (void)snprintf(error, error_cap, "may_host_coordinator needs config.kv: the other ranks find the coordinator through it");
+        (void)snprintf(error, error_cap,
+                       "may_host_coordinator needs config.kv: the other ranks find the coordinator through it");
         return MCPG_INVALID_ARGUMENT;
     }
     if (out->connect_timeout_us == 0) out->connect_timeout_us = CONNECT_DEFAULT_US;
@@ -116,7 +121,8 @@ static mcpg_context_t *allocate(const mcpg_config_t *config) {
     return context;
 }
 
-static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint64_t timeout_us, char *error, size_t error_cap) {
+static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint64_t timeout_us, char *error,
+                                 size_t error_cap) {
     mcpg_agent_host_config_t config = {.rpc = mcpg__rpc_for(context->bootstrap.address),
                                        .coordinator = context->bootstrap.address,
                                        .dp_ops = mcpg__dp_ops(),
@@ -145,9 +151,10 @@ static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint
     return mcpg__agent_host_start(&config, &context->agent, error, error_cap);
 }
 
-/* The coordinator that a record names may be closing: it refuses newcomers, or is gone when they come. So the record is read again now and
- * then; the next coordinator has a higher term. */
-static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config, uint64_t host_id, char *error, size_t error_cap) {
+/* The coordinator that a record names may be closing: it refuses newcomers, or is gone when they come. So the record is
+ * read again now and then; the next coordinator has a higher term. */
+static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config, uint64_t host_id, char *error,
+                            size_t error_cap) {
     uint64_t deadline = mcpg__now().us + config->connect_timeout_us;
     uint64_t above_term = 0, slice = ATTACH_SLICE_US;
     for (;;) {
@@ -206,7 +213,8 @@ err_dp:
     return status;
 }
 
-mcpg_status_t mcpg_context_create(const mcpg_config_t *config, mcpg_context_t **context_out, char *error, size_t error_cap) {
+mcpg_status_t mcpg_context_create(const mcpg_config_t *config, mcpg_context_t **context_out, char *error,
+                                  size_t error_cap) {
     if (mcpg__forked()) return MCPG_FORKED;
     char spare[MCPG_ERROR_CAP];
     if (error == NULL || error_cap == 0) {
@@ -221,11 +229,13 @@ mcpg_status_t mcpg_context_create(const mcpg_config_t *config, mcpg_context_t **
     mcpg__fork_watch();
     mcpg_config_t own;
     MCPG_TRY(check_config(config, &own, error, error_cap));
+    mcpg__fork_in_use(1);
     mcpg_context_t *context = allocate(&own);
     mcpg_status_t status = context == NULL ? MCPG_NO_MEMORY : start(context, &own, error, error_cap);
     if (status != MCPG_OK) {
         if (error[0] == '\0') (void)snprintf(error, error_cap, "%s", mcpg_status_text(status));
         if (context != NULL) mcpg__context_unref(context);
+        mcpg__fork_in_use(-1);
         return status;
     }
     *context_out = context;
@@ -251,6 +261,7 @@ void mcpg_context_destroy(mcpg_context_t *context) {
     mcpg__events_stop(context);
     mcpg__bootstrap_stop_hosted(context);
     mcpg__context_unref(context);
+    mcpg__fork_in_use(-1);
 }
 
 const char *mcpg_context_error(const mcpg_context_t *context) {
@@ -276,7 +287,8 @@ size_t mcpg_context_coordinator(const mcpg_context_t *context, char *buf, size_t
 static mcpg_status_t set_timeouts(mcpg_context_t *context, uint64_t collective_us, uint64_t p2p_us) {
     if (mcpg__forked()) return MCPG_FORKED;
     if (context == NULL) return MCPG_INVALID_ARGUMENT;
-    if (collective_us == 0 && p2p_us == 0) return mcpg__fail(context, MCPG_INVALID_ARGUMENT, "a timeout of 0 is not possible: give microseconds");
+    if (collective_us == 0 && p2p_us == 0)
+        return mcpg__fail(context, MCPG_INVALID_ARGUMENT, "a timeout of 0 is not possible: give microseconds");
     pthread_mutex_lock(&context->groups_mu);
     if (collective_us != 0) context->timers.collective_timeout_us = collective_us;
     if (p2p_us != 0) context->timers.p2p_timeout_us = p2p_us;
@@ -287,8 +299,12 @@ static mcpg_status_t set_timeouts(mcpg_context_t *context, uint64_t collective_u
     return MCPG_OK;
 }
 
-mcpg_status_t mcpg_context_set_collective_timeout(mcpg_context_t *context, uint64_t timeout_us) { return set_timeouts(context, timeout_us, 0); }
-mcpg_status_t mcpg_context_set_p2p_timeout(mcpg_context_t *context, uint64_t timeout_us) { return set_timeouts(context, 0, timeout_us); }
+mcpg_status_t mcpg_context_set_collective_timeout(mcpg_context_t *context, uint64_t timeout_us) {
+    return set_timeouts(context, timeout_us, 0);
+}
+mcpg_status_t mcpg_context_set_p2p_timeout(mcpg_context_t *context, uint64_t timeout_us) {
+    return set_timeouts(context, 0, timeout_us);
+}
 
 uint32_t mcpg_context_rank_states(const mcpg_context_t *context, mcpg_rank_state_t *states, uint32_t cap) {
     if (context == NULL || states == NULL || mcpg__forked()) return 0;

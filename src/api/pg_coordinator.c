@@ -1,4 +1,5 @@
-/* pg_coordinator.c: a coordinator in this process: for launchers, tests and the standalone program. Decides nothing itself. */
+/* pg_coordinator.c: a coordinator in this process: for launchers, tests and the standalone program. Decides nothing
+ * itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@ struct mcpg_coordinator {
     mcpg_coord_host_t *host;
 };
 
-mcpg_status_t mcpg_coordinator_start(const mcpg_coordinator_config_t *config, mcpg_coordinator_t **out, char *error, size_t error_cap) {
+mcpg_status_t mcpg_coordinator_start(const mcpg_coordinator_config_t *config, mcpg_coordinator_t **out, char *error,
+                                     size_t error_cap) {
     if (mcpg__forked()) return MCPG_FORKED;
     char spare[MCPG_ERROR_CAP];
     if (error == NULL || error_cap == 0) {
@@ -35,9 +37,11 @@ mcpg_status_t mcpg_coordinator_start(const mcpg_coordinator_config_t *config, mc
     mcpg__log_init(&c.log, own.log, own.log_user, "coordinator");
     mcpg_coordinator_t *coordinator = calloc(1, sizeof(*coordinator));
     if (coordinator == NULL) return MCPG_NO_MEMORY;
+    mcpg__fork_in_use(1);
     mcpg_status_t status = mcpg__coord_host_start(&c, &coordinator->host, error, error_cap);
     if (status != MCPG_OK) {
         free(coordinator);
+        mcpg__fork_in_use(-1);
         return status;
     }
     *out = coordinator;
@@ -59,4 +63,5 @@ void mcpg_coordinator_stop(mcpg_coordinator_t *coordinator) {
     if (coordinator == NULL || mcpg__forked()) return;
     mcpg__coord_host_stop(coordinator->host);
     free(coordinator);
+    mcpg__fork_in_use(-1);
 }

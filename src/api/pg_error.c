@@ -1,6 +1,7 @@
 /* pg_error.c: the last sentence per context and thread, versioned structs, and other helpers of every entry point.
  *
- * The sentences live in thread-local slots keyed by context id: nothing global is visible to users, no lock, no allocation.
+ * The sentences live in thread-local slots keyed by context id: nothing global is visible to users, no lock, no
+ * allocation.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,20 +46,23 @@ const char *mcpg__error_of(const mcpg_context_t *context) {
     return s != NULL ? s->text : "";
 }
 
-mcpg_status_t mcpg__versioned_copy(void *dst, size_t own_size, const void *src, const char *what, char *error, size_t error_cap) {
+mcpg_status_t mcpg__versioned_copy(void *dst, size_t own_size, const void *src, const char *what, char *error,
+                                   size_t error_cap) {
     size_t size;
     memcpy(&size, src, sizeof(size));
     if (size < own_size) { /* no shorter version of any struct was ever published */
-        (void)snprintf(error, error_cap, "%s.struct_size is %zu, but this library needs %zu: set it with the INITIALIZER macro", what, size,
-                       own_size);
+        (void)snprintf(error, error_cap,
+                       "%s.struct_size is %zu, but this library needs %zu: set it with the INITIALIZER macro", what,
+                       size, own_size);
         return MCPG_INVALID_ARGUMENT;
     }
     const unsigned char *bytes = src;
     for (size_t i = own_size; i < size && i < own_size + 65536u; i++) {
         if (bytes[i] == 0) continue;
         (void)snprintf(error, error_cap,
-                       "%s has %zu bytes and uses a field that this library (version %s, %zu bytes) does not know: use a newer library", what,
-                       size, mcpg_version(), own_size);
+                       "%s has %zu bytes and uses a field that this library (version %s, %zu bytes) does not know: use "
+                       "a newer library",
+                       what, size, mcpg_version(), own_size);
         return MCPG_INVALID_ARGUMENT;
     }
     memcpy(dst, src, own_size);

@@ -1,6 +1,7 @@
 /* pg_events.c: the callback thread: completion callbacks and events, the only library thread that runs user code.
  *
- * Completions are never dropped (they are linked through their works); events wait in a bounded ring whose oldest entry gives way.
+ * Completions are never dropped (they are linked through their works); events wait in a bounded ring whose oldest entry
+ * gives way.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,8 @@ mcpg_status_t mcpg__events_start(mcpg_context_t *context) {
     mcpg_events_t *e = &context->events;
     e->ring = calloc(MCPG_EVENT_QUEUE_CAP, sizeof(*e->ring));
     if (e->ring == NULL) return MCPG_NO_MEMORY;
-    if (pthread_create(&e->thread, NULL, callback_main, context) != 0) return MCPG_SYSTEM; /* ring: freed with the context */
+    if (pthread_create(&e->thread, NULL, callback_main, context) != 0)
+        return MCPG_SYSTEM; /* ring: freed with the context */
     e->started = true;
     return MCPG_OK;
 }

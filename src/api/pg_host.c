@@ -1,4 +1,5 @@
-/* pg_host.c: which processes may use shared memory, process ids and pidfds with each other. Never changes during a process's life. */
+/* pg_host.c: which processes may use shared memory, process ids and pidfds with each other. Never changes during a
+ * process's life. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,8 +13,8 @@ static uint64_t namespace_of(const char *path) {
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Same boot, same network namespace (abstract unix sockets), same process namespace (pids mean the same). Shared memory is passed as a
- * descriptor over a socket, so that the IPC namespace does not matter. */
+/* Same boot, same network namespace (abstract unix sockets), same process namespace (pids mean the same). Shared memory
+ * is passed as a descriptor over a socket, so that the IPC namespace does not matter. */
 uint64_t mcpg__host_id(void) {
     char boot[64];
     memset(boot, 0, sizeof(boot));

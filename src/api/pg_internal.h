@@ -1,7 +1,8 @@
 /* pg_internal.h: what the files of src/api share: context, group, work, and the small helpers of every entry point.
  *
- * src/api only composes: it checks arguments, turns handles into ids and waits. It never decides about membership and never moves data.
- * Lock order: groups_mu, works_mu and events.mu are leaves: none is held while another is taken or while user code runs.
+ * src/api only composes: it checks arguments, turns handles into ids and waits. It never decides about membership and
+ * never moves data. Lock order: groups_mu, works_mu and events.mu are leaves: none is held while another is taken or
+ * while user code runs.
  */
 #ifndef MCPG_API_PG_INTERNAL_H
 #define MCPG_API_PG_INTERNAL_H
@@ -18,16 +19,16 @@
 #include "dataplane/dp.h"
 #include "rpc/rpc.h"
 
-#define MCPG_ADDRESS_CAP 256u
-#define MCPG_ERROR_CAP 512u
-#define MCPG_EVENT_QUEUE_CAP 4096u /* events that may wait for the callback thread; the oldest are dropped */
-#define MCPG_DRAIN_US 5000000u     /* longest a destroy may take for its peers' sake */
+#define MCPG_ADDRESS_CAP     256u
+#define MCPG_ERROR_CAP       512u
+#define MCPG_EVENT_QUEUE_CAP 4096u    /* events that may wait for the callback thread; the oldest are dropped */
+#define MCPG_DRAIN_US        5000000u /* longest a destroy may take for its peers' sake */
 
 /* Where the coordinator is, and whether this process hosts it. */
 typedef struct {
     char address[MCPG_ADDRESS_CAP];
-    uint64_t term;     /* of the record it came from, 0: not from a record */
-    bool from_record;  /* may move: the record is watched */
+    uint64_t term;    /* of the record it came from, 0: not from a record */
+    bool from_record; /* may move: the record is watched */
     mcpg_coord_host_t *hosted;
     char record[MCPG_ADDRESS_CAP + 64]; /* the record this process published */
 } mcpg_bootstrap_t;
@@ -103,19 +104,21 @@ struct mcpg_context {
 
 /* ---- pg_error.c ---- */
 /* Records the sentence for the calling thread and this context; returns status. */
-mcpg_status_t mcpg__fail(const mcpg_context_t *context, mcpg_status_t status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+mcpg_status_t mcpg__fail(const mcpg_context_t *context, mcpg_status_t status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 const char *mcpg__error_of(const mcpg_context_t *context);
 /* Copies a versioned struct. dst: own_size bytes. INVALID_ARGUMENT with a sentence in error. what: "mcpg_config_t". */
-MCPG_MUST_USE mcpg_status_t mcpg__versioned_copy(void *dst, size_t own_size, const void *src, const char *what, char *error,
-                                                 size_t error_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__versioned_copy(void *dst, size_t own_size, const void *src, const char *what,
+                                                 char *error, size_t error_cap);
 void mcpg__cond_init(pthread_cond_t *cond);
 bool mcpg__cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mu, uint64_t deadline_us); /* false: time is up */
 const mcpg_rpc_ops_t *mcpg__rpc_for(const char *address); /* "inproc:..." is the in-process twin, for tests */
 
 /* ---- pg_bootstrap.c ---- */
-/* Finds the coordinator or is elected. Runs kv callbacks on a helper thread. above_term: records up to it are of the past. */
-MCPG_MUST_USE mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, uint64_t above_term, uint64_t deadline_us,
-                                            char *error, size_t error_cap);
+/* Finds the coordinator or is elected. Runs kv callbacks on a helper thread. above_term: records up to it are of the
+ * past. */
+MCPG_MUST_USE mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, uint64_t above_term,
+                                            uint64_t deadline_us, char *error, size_t error_cap);
 void mcpg__bootstrap_mark_closing(mcpg_context_t *context); /* before anything else of a destroy; helper thread */
 void mcpg__bootstrap_stop_hosted(mcpg_context_t *context);
 /* Starts following the record; mcpg__follow_lost tells it that contact was lost (true) or found (false). */
@@ -130,8 +133,9 @@ uint64_t mcpg__host_id(void); /* equal: same kernel, network and process namespa
 MCPG_MUST_USE mcpg_status_t mcpg__events_start(mcpg_context_t *context);
 void mcpg__events_push(mcpg_context_t *context, const mcpg_agent_notify_t *notify);
 void mcpg__events_push_work(mcpg_context_t *context, mcpg_work_t *work); /* takes over one reference */
-void mcpg__events_barrier(mcpg_context_t *context); /* returns when no callback that began before is running; no-op on that thread */
-void mcpg__events_stop(mcpg_context_t *context);    /* runs what is queued, joins */
+void mcpg__events_barrier(
+    mcpg_context_t *context); /* returns when no callback that began before is running; no-op on that thread */
+void mcpg__events_stop(mcpg_context_t *context); /* runs what is queued, joins */
 
 /* ---- pg_work.c ---- */
 MCPG_MUST_USE mcpg_status_t mcpg__work_new(mcpg_context_t *context, mcpg_work_t **out);

@@ -1,5 +1,5 @@
-/* pg_ops.c: submits operations. Judges nothing itself: what is wrong with an operation is the data plane's to say, which judges the
- * arguments first, before a number is taken.
+/* pg_ops.c: submits operations. Judges nothing itself: what is wrong with an operation is the data plane's to say,
+ * which judges the arguments first, before a number is taken.
  */
 #include <stdio.h>
 
@@ -9,7 +9,8 @@ mcpg_status_t mcpg_group_submit(mcpg_group_t *group, const mcpg_op_t *op, mcpg_w
     if (mcpg__forked()) return MCPG_FORKED;
     if (group == NULL) return MCPG_INVALID_ARGUMENT;
     mcpg_context_t *context = group->context;
-    if (op == NULL || work_out == NULL) return mcpg__fail(context, MCPG_INVALID_ARGUMENT, "op and work_out must not be NULL");
+    if (op == NULL || work_out == NULL)
+        return mcpg__fail(context, MCPG_INVALID_ARGUMENT, "op and work_out must not be NULL");
     char error[MCPG_ERROR_CAP];
     error[0] = '\0';
     mcpg_op_t own;

@@ -1,4 +1,5 @@
-/* pg_status.c: the context's state as one JSON object, for people and tools. Reads snapshots only; sends nothing, waits for nobody. */
+/* pg_status.c: the context's state as one JSON object, for people and tools. Reads snapshots only; sends nothing, waits
+ * for nobody. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -98,8 +99,10 @@ size_t mcpg_context_status_json(mcpg_context_t *context, char *buf, size_t cap) 
     mcpg_incarnation_t inc = context->inc;
     pthread_mutex_unlock(&context->groups_mu);
     text_t t = {.buf = buf, .cap = cap};
-    add(&t, "{\"version\":\"%s\",\"rank\":%u,\"incarnation\":{\"term\":%" PRIu64 ",\"counter\":%" PRIu64 "},\"coordinator\":", mcpg_version(),
-        context->rank, inc.term, inc.counter);
+    add(&t,
+        "{\"version\":\"%s\",\"rank\":%u,\"incarnation\":{\"term\":%" PRIu64 ",\"counter\":%" PRIu64
+        "},\"coordinator\":",
+        mcpg_version(), context->rank, inc.term, inc.counter);
     add_string(&t, address);
     add(&t, ",\"connected\":%s,\"hosting\":%s", mcpg__agent_host_connected(context->agent) ? "true" : "false",
         context->bootstrap.hosted != NULL ? "true" : "false");

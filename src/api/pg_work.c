@@ -1,6 +1,7 @@
 /* pg_work.c: work handles: a thin, pooled wrapper around the data plane's works, which outlive the data plane.
  *
- * Adds what the data plane does not know: the context (for callbacks and memory). Never runs user code: that is the callback thread's.
+ * Adds what the data plane does not know: the context (for callbacks and memory). Never runs user code: that is the
+ * callback thread's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,8 @@ mcpg_status_t mcpg_work_on_complete(mcpg_work_t *work, mcpg_work_func_t func, vo
     }
     pthread_mutex_unlock(&context->works_mu);
     if (taken)
-        return mcpg__fail(context, MCPG_INVALID_STATE, "the work has a completion callback already: one per work is allowed");
+        return mcpg__fail(context, MCPG_INVALID_STATE,
+                          "the work has a completion callback already: one per work is allowed");
     atomic_fetch_add(&work->refs, 1); /* the callback's */
     mcpg_status_t status = mcpg__dp_work_on_complete(work->dp, on_dp_complete, work);
     if (status != MCPG_OK) mcpg__work_unref(work);

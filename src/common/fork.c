@@ -9,12 +9,13 @@
 #include <unistd.h>
 
 static atomic_bool poisoned;
+static atomic_int in_use;
 static _Atomic uint64_t
     fds[MCPG_FORK_FDS_CAP / 64u]; /* bit per descriptor: lock-free, as a fork may come at any time */
 static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) {
-    atomic_store(&poisoned, true);
+    if (atomic_load(&in_use) > 0) atomic_store(&poisoned, true);
     for (uint32_t i = 0; i < MCPG_FORK_FDS_CAP / 64u; i++) {
         uint64_t word = atomic_exchange(&fds[i], 0);
         while (word != 0) {
@@ -31,6 +32,10 @@ static void install(void) {
 
 void mcpg__fork_watch(void) {
     pthread_once(&watch_once, install);
+}
+
+void mcpg__fork_in_use(int delta) {
+    atomic_fetch_add(&in_use, delta);
 }
 
 bool mcpg__forked(void) {

@@ -13,7 +13,10 @@
 /* From now on forks are noticed. Every context calls it before it makes a thread or a descriptor. Once is enough, more
  * is harmless. */
 void mcpg__fork_watch(void);
-/* True in a process that was forked from one that used the library. */
+/* +1 when a context or coordinator begins, -1 when it has ended. */
+void mcpg__fork_in_use(int delta);
+/* True in a process that was forked while a context or coordinator lived. A process that had merely loaded the library
+ * may fork, and its child may use it. */
 bool mcpg__forked(void);
 /* The child closes fd. LIMIT: fd is too high to be watched (it stays open in children). Any thread. */
 mcpg_status_t mcpg__fork_close_register(int fd);

@@ -70,12 +70,7 @@ void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     }
     c->health_dirty = true;
     mcpg__coord_proposals_forget(c, g);
-    for (uint32_t i = 0; i < c->group_high; i++) {
-        mcpg_coord_group_t *h = &c->groups[i];
-        if (h->phase == MCPG_COORD_GROUP_FREE || h->sync_owner.v != g->gid.v || h == g) continue;
-        h->sync_go = true; /* nobody is left to finish that sync: its fences are lifted */
-        mcpg__coord_touch(h);
-    }
+    mcpg__coord_sync_abandon(c, g);
     uint32_t first = g->base / MCPG_COORD_BLOCK, count = blocks_for(g->capacity);
     for (uint32_t b = first; b < first + count; b++) mcpg__bit_put(c->blocks, b, false);
     c->slots_used -= count * MCPG_COORD_BLOCK;
@@ -160,6 +155,10 @@ void mcpg__coord_groups_lose_rank(mcpg_coord_t *c, uint32_t rank) {
         mcpg_coord_group_t *g = &c->groups[i];
         if (g->phase == MCPG_COORD_GROUP_FREE || !mcpg__rankset_has(&g->ranks, rank)) continue;
         uint32_t slot = mcpg__coord_slot_of(c, g, rank);
+        mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
+        /* A goodbye leaves every generation: the rank's next process belongs to the next one. */
+        bool goodbye = c->ranks[rank].left && g->phase == MCPG_COORD_GROUP_READY;
+        if (goodbye && !mcpg__inc_none(s->reg)) s->left = s->reg;
         mcpg__coord_unregister(c, g, slot);
         mcpg__rankset_del(&g->unseen, slot);
         mcpg__coord_touch(g);

@@ -370,7 +370,8 @@ uint64_t mcpg__coord_caller_deadline(const mcpg_coord_t *c);
 /* ---- coord_sync.c ---- */
 void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g);
-void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g);
+void mcpg__coord_sync_committed(mcpg_coord_group_t *g);
+void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g);
 void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot);
 
 /* ---- coord_shutdown.c ---- */

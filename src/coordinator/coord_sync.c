@@ -85,14 +85,40 @@ static void hand_down(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_c
     }
 }
 
-/* Everybody who is alive and active has entered: evaluated again whenever the group reacts, so whenever somebody dies.
- */
+static void forget(mcpg_coord_group_t *g) {
+    g->sync_on = false;
+    g->sync_go = false;
+    g->syncing_due = false;
+    g->sync_owner.v = 0;
+    g->sync_first = MCPG_NO_SEQ;
+    mcpg__rankset_clear(&g->sync_failed);
+    mcpg__rankset_clear(&g->sync_entered);
+}
+
+/* Nobody is left to finish this sync: the groups that it fenced are let go by a sync of their own. */
+void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    for (uint32_t i = 0; i < c->group_high; i++) {
+        mcpg_coord_group_t *h = &c->groups[i];
+        if (h->phase != MCPG_COORD_GROUP_READY || h->sync_owner.v != g->gid.v || h == g) continue;
+        h->sync_go = true;
+        mcpg__coord_touch(h);
+    }
+    forget(g);
+}
+
+/* Everybody who is alive and active has entered: evaluated whenever the group reacts, so whenever somebody dies. */
 void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
-    if (!g->sync_on || g->sync_go || mcpg__rankset_empty(&g->sync_entered)) return;
+    if (!g->sync_on || g->sync_go) return;
+    bool anybody = false;
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
-        bool counts = mcpg__coord_active_live(c, g, s) && mcpg__coord_registered(c, g, s);
-        if (counts && !mcpg__rankset_has(&g->sync_entered, s)) return;
+        if (!mcpg__coord_active_live(c, g, s) || !mcpg__coord_registered(c, g, s)) continue;
+        if (!mcpg__rankset_has(&g->sync_entered, s)) return;
+        anybody = true;
+    }
+    if (!anybody) {
+        mcpg__coord_sync_abandon(c, g);
+        return;
     }
     g->sync_go = true;
     for (uint32_t i = 0; i < c->group_high; i++) {
@@ -104,17 +130,10 @@ void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     }
 }
 
-void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g) {
-    (void)c;
+void mcpg__coord_sync_committed(mcpg_coord_group_t *g) {
     g->last_sync_failed = g->sync_failed;
     g->last_sync_first = g->sync_first;
-    g->sync_on = false;
-    g->sync_go = false;
-    g->syncing_due = false;
-    g->sync_owner.v = 0;
-    g->sync_first = MCPG_NO_SEQ;
-    mcpg__rankset_clear(&g->sync_failed);
-    mcpg__rankset_clear(&g->sync_entered);
+    forget(g);
 }
 
 void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot) {

@@ -300,7 +300,7 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     g->committed = b->id;
     g->phase = MCPG_COORD_GROUP_READY;
     g->sync_last = b->kind == MCPG_COORD_BARRIER_SYNC;
-    if (g->sync_last) mcpg__coord_sync_committed(c, g);
+    if (g->sync_last) mcpg__coord_sync_committed(g);
     c->health_dirty = true; /* active ranks are preferred */
     mcpg__coord_listeners(c, g, &to);
     if (!mcpg__rankset_empty(&to)) mcpg__coord_send_commit(c, g, &to, fx);

@@ -1,7 +1,8 @@
 /* coll.h: what an algorithm for collectives is, and the state of one running operation.
  *
- * An algorithm is one file with one mcpg_coll_t and one line in coll_select.c. It posts sends and receives, and never decides
- * membership: a peer that cannot be reached is dropped from this operation and hinted, nothing else. Runs with the engine lock held.
+ * An algorithm is one file with one mcpg_coll_t and one line in coll_select.c. It posts sends and receives, and never
+ * decides membership: a peer that cannot be reached is dropped from this operation and hinted, nothing else. Runs with
+ * the engine lock held.
  */
 #ifndef MCPG_DATAPLANE_COLL_H
 #define MCPG_DATAPLANE_COLL_H
@@ -68,10 +69,10 @@ struct mcpg_exec {
     mcpg_scratch_t *scratch;
     mcpg_xrow_t rows[MCPG_WINDOW];
     mcpg_xpeer_t *peers;
-    mcpg_lx_t *lx;         /* [row][peer][receive, send] */
-    uint8_t *flight;       /* the same */
-    uint8_t *arrived;      /* [row][peer] */
-    const void **sources;  /* peer_count + 1 */
+    mcpg_lx_t *lx;        /* [row][peer][receive, send] */
+    uint8_t *flight;      /* the same */
+    uint8_t *arrived;     /* [row][peer] */
+    const void **sources; /* peer_count + 1 */
     size_t peers_cap, lx_cap, members_cap;
 };
 

@@ -1,15 +1,17 @@
-/* coll_direct.c: one generic direct exchange: each rank sends straight to the ranks that need its data, for every kind of operation.
+/* coll_direct.c: one generic direct exchange: each rank sends straight to the ranks that need its data, for every kind
+ * of operation.
  *
- * A table row says what goes where. Data moves in chunks, a few in flight, so that scratch stays bounded; an output chunk is written
- * only when this rank's sends of that chunk are done, so input and output may be the same memory. Contributions combine in rank order,
- * whoever arrives first (contract D1). Never waits for a peer that was dropped, never writes an input.
+ * A table row says what goes where. Data moves in chunks, a few in flight, so that scratch stays bounded; an output
+ * chunk is written only when this rank's sends of that chunk are done, so input and output may be the same memory.
+ * Contributions combine in rank order, whoever arrives first (contract D1). Never waits for a peer that was dropped,
+ * never writes an input.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "dataplane/coll.h"
 
-typedef enum { WHO_NONE = 0, WHO_ALL, WHO_TO_ROOT, WHO_AT_ROOT } who_t; /* the peer is the root; this rank is */
+typedef enum { WHO_NONE = 0, WHO_ALL, WHO_TO_ROOT, WHO_AT_ROOT } who_t;  /* the peer is the root; this rank is */
 typedef enum { SEG_NONE = 0, SEG_IN, SEG_OUT, SEG_INS, SEG_OUTS } seg_t; /* lists: the peer's entry */
 
 typedef struct {
@@ -32,8 +34,8 @@ static const plan_t plans[MCPG_OP__COUNT] = {
     [MCPG_OP_SEND] = {WHO_ALL, SEG_IN, WHO_NONE, SEG_NONE, WHO_NONE, SEG_NONE, SEG_NONE, false},
     [MCPG_OP_RECV] = {WHO_NONE, SEG_NONE, WHO_ALL, SEG_OUT, WHO_NONE, SEG_NONE, SEG_NONE, false}};
 
-#define SIG_NO_SLOT 1u /* mcpg_msg_sig_t.pad: this side's lists have no entry for the other */
-#define ROOT_BITS 12u  /* of sig.root; above them the number of chunks, so that both sides agree on the total */
+#define SIG_NO_SLOT 1u  /* mcpg_msg_sig_t.pad: this side's lists have no entry for the other */
+#define ROOT_BITS   12u /* of sig.root; above them the number of chunks, so that both sides agree on the total */
 
 static bool takes_part(uint8_t who, bool own_is_root, bool peer_is_root) {
     return who == WHO_ALL || (who == WHO_TO_ROOT && peer_is_root) || (who == WHO_AT_ROOT && own_is_root);
@@ -46,11 +48,20 @@ static uint64_t locate(const mcpg_op_t *op, uint8_t seg, uint32_t slot, uint8_t 
     *missing = false;
     *ptr = NULL;
     switch ((seg_t)seg) {
-    case SEG_NONE: return 0;
-    case SEG_IN: s = &op->in; break;
-    case SEG_OUT: s = &op->out; break;
-    case SEG_INS: s = slot < op->in_count ? &op->ins[slot] : NULL; break;
-    case SEG_OUTS: s = slot < op->out_count ? &op->outs[slot] : NULL; break;
+    case SEG_NONE:
+        return 0;
+    case SEG_IN:
+        s = &op->in;
+        break;
+    case SEG_OUT:
+        s = &op->out;
+        break;
+    case SEG_INS:
+        s = slot < op->in_count ? &op->ins[slot] : NULL;
+        break;
+    case SEG_OUTS:
+        s = slot < op->out_count ? &op->outs[slot] : NULL;
+        break;
     }
     *missing = s == NULL;
     if (s == NULL) return 0;
@@ -58,7 +69,8 @@ static uint64_t locate(const mcpg_op_t *op, uint8_t seg, uint32_t slot, uint8_t 
     return (uint64_t)s->count * size;
 }
 
-/* Ranks of a view know the same number of members, so they cut alike. Combining needs scratch for every peer: smaller pieces. */
+/* Ranks of a view know the same number of members, so they cut alike. Combining needs scratch for every peer: smaller
+ * pieces. */
 static uint64_t chunk_size(bool combine, bool p2p, uint32_t members) {
     if (p2p) return UINT64_MAX;
     const uint64_t peers = members > 1u ? members - 1u : 1u;
@@ -73,7 +85,9 @@ static uint64_t chunks_of(const mcpg_exec_t *x, uint64_t bytes) {
     return x->chunk_bytes == UINT64_MAX ? 1 : (bytes + x->chunk_bytes - 1u) / x->chunk_bytes;
 }
 
-static uint64_t chunk_off(const mcpg_exec_t *x, uint64_t chunk) { return chunk == 0 ? 0 : chunk * x->chunk_bytes; }
+static uint64_t chunk_off(const mcpg_exec_t *x, uint64_t chunk) {
+    return chunk == 0 ? 0 : chunk * x->chunk_bytes;
+}
 
 static uint64_t chunk_len(const mcpg_exec_t *x, uint64_t bytes, uint64_t chunk) {
     const uint64_t off = chunk_off(x, chunk);
@@ -81,13 +95,16 @@ static uint64_t chunk_len(const mcpg_exec_t *x, uint64_t bytes, uint64_t chunk) 
     return bytes - off < x->chunk_bytes ? bytes - off : x->chunk_bytes;
 }
 
-static size_t index_of(const mcpg_exec_t *x, uint32_t row, uint32_t peer) { return (size_t)row * x->peer_count + peer; }
+static size_t index_of(const mcpg_exec_t *x, uint32_t row, uint32_t peer) {
+    return (size_t)row * x->peer_count + peer;
+}
 
 static bool overlap(const uint8_t *a, uint64_t a_len, const uint8_t *b, uint64_t b_len) {
     return a_len != 0 && b_len != 0 && (uintptr_t)a < (uintptr_t)b + b_len && (uintptr_t)b < (uintptr_t)a + a_len;
 }
 
-/* Received data that would land in memory still being sent goes through scratch. Lists are compared as a whole: rarely too careful. */
+/* Received data that would land in memory still being sent goes through scratch. Lists are compared as a whole: rarely
+ * too careful. */
 static bool needs_staging(const mcpg_exec_t *x) {
     uintptr_t low = UINTPTR_MAX, high = 0;
     for (uint32_t i = 0; i < x->peer_count; i++) {
@@ -210,8 +227,10 @@ static void drop_peer(mcpg_exec_t *x, uint32_t peer, mcpg_xp_t why) {
     stop_direction(x, peer, true);
 }
 
-/* own_sig tells how many chunks this side has: with as many on the other side only the last one can differ, so the total is known. */
-static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg_sig_t *own_sig, const mcpg_msg_sig_t *sig) {
+/* own_sig tells how many chunks this side has: with as many on the other side only the last one can differ, so the
+ * total is known. */
+static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg_sig_t *own_sig,
+                     const mcpg_msg_sig_t *sig) {
     const bool known = sig->kind < MCPG_OP__COUNT && sig->dtype < MCPG_DTYPE__COUNT && sig->redop < MCPG_REDOP__COUNT;
     if (!known) {
         (void)snprintf(buf, cap, "an unknown operation");
@@ -222,22 +241,24 @@ static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg
     const uint64_t before = x->p2p || chunks == 0 ? 0 : (chunks - 1u) * x->chunk_bytes;
     const bool exact = chunks == same || chunks <= 1;
     char size[64];
-    (void)snprintf(size, sizeof size, "%s%llu bytes", exact ? "" : "more than ", (unsigned long long)(before + (exact ? sig->bytes : 0)));
+    (void)snprintf(size, sizeof size, "%s%llu bytes", exact ? "" : "more than ",
+                   (unsigned long long)(before + (exact ? sig->bytes : 0)));
     const bool rooted = mcpg__op_is_rooted((mcpg_op_kind_t)sig->kind), reduces = plans[sig->kind].combine;
     char root[32] = "";
     if (rooted) (void)snprintf(root, sizeof root, " root %u", sig->root & ((1u << ROOT_BITS) - 1u));
     /* A message has the same signature at both ends. */
     const mcpg_op_kind_t peers = x->work->op.kind == MCPG_OP_SEND ? MCPG_OP_RECV : MCPG_OP_SEND;
     const mcpg_op_kind_t kind = !x->p2p ? (mcpg_op_kind_t)sig->kind : own ? x->work->op.kind : peers;
-    (void)snprintf(buf, cap, "%s of %s %s%s%s%s", mcpg_op_name(kind), size,
-                   mcpg_dtype_name((mcpg_dtype_t)sig->dtype), reduces ? " " : "",
-                   reduces ? mcpg_redop_name((mcpg_redop_t)sig->redop) : "", root);
+    (void)snprintf(buf, cap, "%s of %s %s%s%s%s", mcpg_op_name(kind), size, mcpg_dtype_name((mcpg_dtype_t)sig->dtype),
+                   reduces ? " " : "", reduces ? mcpg_redop_name((mcpg_redop_t)sig->redop) : "", root);
 }
 
-static uint64_t last_len(const mcpg_exec_t *x, uint64_t bytes) { return chunk_len(x, bytes, chunks_of(x, bytes) - 1u); }
+static uint64_t last_len(const mcpg_exec_t *x, uint64_t bytes) {
+    return chunk_len(x, bytes, chunks_of(x, bytes) - 1u);
+}
 
-/* The link layer has ended both directions between the two. Lists that are as long as another view's size are no error, but the two
- * exchange nothing (design.md 4.3 rule 4). */
+/* The link layer has ended both directions between the two. Lists that are as long as another view's size are no error,
+ * but the two exchange nothing (design.md 4.3 rule 4). */
 static void mismatch(mcpg_exec_t *x, uint32_t peer, const mcpg_lx_t *lx) {
     const mcpg_xpeer_t *p = &x->peers[peer];
     if (p->send_missing || p->recv_missing || lx->peer_sig.pad == SIG_NO_SLOT) {
@@ -251,10 +272,11 @@ static void mismatch(mcpg_exec_t *x, uint32_t peer, const mcpg_lx_t *lx) {
         describe(own, sizeof own, x, &own_sig, &own_sig);
         describe(theirs, sizeof theirs, x, &own_sig, &lx->peer_sig);
         x->status = MCPG_MISMATCH;
-        (void)snprintf(x->error, sizeof x->error,
-                       "in-group rank %u called %s, in-group rank %u (this one) called %s, as the same operation (number %llu): "
-                       "call the same operation with the same dtype and sizes on every rank",
-                       x->view->m[p->member].slot.v, theirs, x->group->slot.v, own, (unsigned long long)x->key.seq);
+        (void)snprintf(
+            x->error, sizeof x->error,
+            "in-group rank %u called %s, in-group rank %u (this one) called %s, as the same operation (number %llu): "
+            "call the same operation with the same dtype and sizes on every rank",
+            x->view->m[p->member].slot.v, theirs, x->group->slot.v, own, (unsigned long long)x->key.seq);
     }
     stop_direction(x, peer, false);
     stop_direction(x, peer, true);
@@ -272,9 +294,15 @@ static void lx_done(mcpg_lx_t *lx, mcpg_lx_result_t result) {
         if (!send) x->arrived[at / 2u] = 1;
         break;
     case MCPG_LX_LINK_LOST:
-    case MCPG_LX_PEER_DEAD: drop_peer(x, peer, MCPG_XP_FAILED); break;
-    case MCPG_LX_LEFT: drop_peer(x, peer, MCPG_XP_LEFT); break;
-    case MCPG_LX_MISMATCH: mismatch(x, peer, lx); break;
+    case MCPG_LX_PEER_DEAD:
+        drop_peer(x, peer, MCPG_XP_FAILED);
+        break;
+    case MCPG_LX_LEFT:
+        drop_peer(x, peer, MCPG_XP_LEFT);
+        break;
+    case MCPG_LX_MISMATCH:
+        mismatch(x, peer, lx);
+        break;
     }
     row_settle(x, row);
 }
@@ -339,7 +367,8 @@ static void row_combine(mcpg_exec_t *x, uint32_t row) {
         if (x->arrived[at]) x->sources[n++] = x->scratch->bytes + at * x->stride;
     }
     const mcpg_op_t *op = &x->work->op;
-    mcpg__reduce(x->own_dst + chunk_off(x, chunk), x->sources, n, len / mcpg_dtype_size(op->dtype), op->dtype, op->redop);
+    mcpg__reduce(x->own_dst + chunk_off(x, chunk), x->sources, n, len / mcpg_dtype_size(op->dtype), op->dtype,
+                 op->redop);
 }
 
 static void row_finish(mcpg_exec_t *x, uint32_t row) {
@@ -349,7 +378,8 @@ static void row_finish(mcpg_exec_t *x, uint32_t row) {
         return;
     }
     const uint64_t len = chunk_len(x, x->own_bytes, chunk);
-    if (len != 0 && x->own_src != x->own_dst) memmove(x->own_dst + chunk_off(x, chunk), x->own_src + chunk_off(x, chunk), len);
+    if (len != 0 && x->own_src != x->own_dst)
+        memmove(x->own_dst + chunk_off(x, chunk), x->own_src + chunk_off(x, chunk), len);
     for (uint32_t i = 0; x->staged && i < x->peer_count; i++) {
         const size_t at = index_of(x, row, i);
         const uint64_t part = x->arrived[at] ? chunk_len(x, x->peers[i].recv_bytes, chunk) : 0;
@@ -369,7 +399,7 @@ static mcpg_status_t direct_start(mcpg_exec_t *x) {
 
 static void direct_progress(mcpg_exec_t *x) {
     bool moved = true;
-    x->queued = true; /* what gets ready meanwhile is seen below */
+    x->queued = true;                             /* what gets ready meanwhile is seen below */
     while (moved && x->chunks_done < x->chunks) { /* bounded: every turn finishes a chunk */
         moved = false;
         for (uint32_t row = 0; row < x->rows_used; row++) {
@@ -416,4 +446,5 @@ static void direct_stop(mcpg_exec_t *x) {
     x->sends_pending = 0;
 }
 
-const mcpg_coll_t mcpg__coll_direct = {"direct", direct_start, direct_progress, direct_drop, direct_waits_for, direct_stop};
+const mcpg_coll_t mcpg__coll_direct = {"direct",    direct_start,     direct_progress,
+                                       direct_drop, direct_waits_for, direct_stop};

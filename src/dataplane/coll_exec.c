@@ -1,5 +1,5 @@
-/* coll_exec.c: the pool of running operations and of scratch memory: after warm-up an operation allocates nothing (contract D6).
- * Never posts a message.
+/* coll_exec.c: the pool of running operations and of scratch memory: after warm-up an operation allocates nothing
+ * (contract D6). Never posts a message.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,8 @@ mcpg_status_t mcpg__exec_room(mcpg_exec_t *x, uint32_t members, uint32_t peers, 
         x->peers_cap = peers + 1u;
     }
     if (lx > x->lx_cap) {
-        if (!grow((void **)&x->lx, lx, sizeof *x->lx) || !grow((void **)&x->flight, lx, 1u) || !grow((void **)&x->arrived, lx, 1u))
+        if (!grow((void **)&x->lx, lx, sizeof *x->lx) || !grow((void **)&x->flight, lx, 1u) ||
+            !grow((void **)&x->arrived, lx, 1u))
             return MCPG_NO_MEMORY;
         x->lx_cap = lx;
     }

@@ -1,5 +1,5 @@
-/* coll_select.c: which algorithm runs an operation: the first row that fits. A new algorithm is one file and one row above the last.
- * Every rank of a view must choose alike, so a row looks only at what all of them know.
+/* coll_select.c: which algorithm runs an operation: the first row that fits. A new algorithm is one file and one row
+ * above the last. Every rank of a view must choose alike, so a row looks only at what all of them know.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* dp.c: the data plane as one object: made of one engine, its groups, and the turn that operations get when links moved.
- * Never holds the engine lock while it calls anything outside.
+/* dp.c: the data plane as one object: made of one engine, its groups, and the turn that operations get when links
+ * moved. Never holds the engine lock while it calls anything outside.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,9 @@ static bool progress_hook(void *user, uint64_t now_us) {
     return moved;
 }
 
-static uint64_t deadline_hook(void *user) { return ((const mcpg_dp_t *)user)->deadline_us; }
+static uint64_t deadline_hook(void *user) {
+    return ((const mcpg_dp_t *)user)->deadline_us;
+}
 
 /* Transfers end by themselves with the reason; operations that start later ask the link. */
 static void link_changed_hook(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_link_st_t state) {
@@ -124,7 +126,8 @@ err_free:
 static void close_groups(mcpg_dp_t *dp) {
     for (uint32_t b = 0; b < MCPG_GROUP_BUCKETS; b++) {
         while (dp->buckets[b] != NULL)
-            mcpg__group_close(dp->buckets[b], MCPG_SHUTTING_DOWN, "the context was destroyed while the operation was outstanding: wait for it first");
+            mcpg__group_close(dp->buckets[b], MCPG_SHUTTING_DOWN,
+                              "the context was destroyed while the operation was outstanding: wait for it first");
     }
 }
 
@@ -150,7 +153,9 @@ void mcpg__dp_destroy(mcpg_dp_t *dp) {
     free(dp);
 }
 
-void mcpg__dp_set_observer(mcpg_dp_t *dp, const mcpg_dp_observer_t *observer) { mcpg__engine_set_observer(dp->engine, observer); }
+void mcpg__dp_set_observer(mcpg_dp_t *dp, const mcpg_dp_observer_t *observer) {
+    mcpg__engine_set_observer(dp->engine, observer);
+}
 
 void mcpg__dp_set_incarnation(mcpg_dp_t *dp, mcpg_incarnation_t own) {
     mcpg__engine_set_incarnation(dp->engine, own);
@@ -159,7 +164,9 @@ void mcpg__dp_set_incarnation(mcpg_dp_t *dp, mcpg_incarnation_t own) {
     mcpg__dp_unlock(dp);
 }
 
-size_t mcpg__dp_endpoint(const mcpg_dp_t *dp, uint8_t *buf, size_t cap) { return mcpg__engine_endpoint(dp->engine, buf, cap); }
+size_t mcpg__dp_endpoint(const mcpg_dp_t *dp, uint8_t *buf, size_t cap) {
+    return mcpg__engine_endpoint(dp->engine, buf, cap);
+}
 
 void mcpg__dp_set_timeouts(mcpg_dp_t *dp, uint64_t collective_us, uint64_t p2p_us) {
     mcpg__engine_lock(dp->engine);

@@ -1,7 +1,7 @@
 /* dp_priv.h: the inside of the data plane above links: groups, views, works, running operations.
  *
- * Everything here except works' reference counts and the callback queue is guarded by the engine lock. Never included outside
- * src/dataplane and its tests.
+ * Everything here except works' reference counts and the callback queue is guarded by the engine lock. Never included
+ * outside src/dataplane and its tests.
  */
 #ifndef MCPG_DATAPLANE_DP_PRIV_H
 #define MCPG_DATAPLANE_DP_PRIV_H
@@ -13,17 +13,17 @@
 #include "dataplane/dp.h"
 #include "dataplane/engine.h"
 
-#define MCPG_HOLD_BIT (UINT64_C(1) << 63)
-#define MCPG_RUN_MAX 64u                               /* collectives of one group that exchange messages at a time */
-#define MCPG_OUTSTANDING_MAX 65536u                    /* works of one group: beyond it submit waits */
-#define MCPG_GROUP_SCRATCH_MAX ((size_t)64 << 20)      /* of running collectives of one group, the oldest always runs */
-#define MCPG_SCRATCH_KEEP ((size_t)128 << 20)          /* unused scratch that is kept for later */
-#define MCPG_SCRATCH_CLASSES 28u                       /* 4 KiB << class */
-#define MCPG_WORK_CLASSES 14u                          /* hint entries: 1 << class */
-#define MCPG_GROUP_BUCKETS 256u
-#define MCPG_WINDOW 4u                                 /* chunks of one operation in flight */
-#define MCPG_PROBE_WAIT_US 1000000u
-#define MCPG_ERROR_CAP 512u
+#define MCPG_HOLD_BIT          (UINT64_C(1) << 63)
+#define MCPG_RUN_MAX           64u                 /* collectives of one group that exchange messages at a time */
+#define MCPG_OUTSTANDING_MAX   65536u              /* works of one group: beyond it submit waits */
+#define MCPG_GROUP_SCRATCH_MAX ((size_t)64 << 20)  /* of running collectives of one group, the oldest always runs */
+#define MCPG_SCRATCH_KEEP      ((size_t)128 << 20) /* unused scratch that is kept for later */
+#define MCPG_SCRATCH_CLASSES   28u                 /* 4 KiB << class */
+#define MCPG_WORK_CLASSES      14u                 /* hint entries: 1 << class */
+#define MCPG_GROUP_BUCKETS     256u
+#define MCPG_WINDOW            4u /* chunks of one operation in flight */
+#define MCPG_PROBE_WAIT_US     1000000u
+#define MCPG_ERROR_CAP         512u
 
 typedef struct mcpg_dpgroup mcpg_dpgroup_t;
 typedef struct mcpg_exec mcpg_exec_t;
@@ -38,7 +38,8 @@ typedef struct mcpg_dpview {
     uint32_t count;
     mcpg_member_t *m; /* ascending slots */
     uint64_t *leave_seq;
-    mcpg_view_id_t *pair_base; /* first view of the unbroken time in which own slot and member i are both active: names p2p numbers */
+    mcpg_view_id_t *pair_base; /* first view of the unbroken time in which own slot and member i are both active: names
+                                  p2p numbers */
 } mcpg_dpview_t;
 
 typedef enum {
@@ -80,6 +81,7 @@ typedef struct mcpg_dp_core {
     pthread_mutex_t lock;
     mcpg_dp_work_t *pool[MCPG_WORK_CLASSES];
     mcpg_dp_work_t *callbacks, **callbacks_end;
+    bool calling; /* a thread runs callbacks */
 } mcpg_dp_core_t;
 
 typedef struct mcpg_scratch {
@@ -114,7 +116,7 @@ struct mcpg_dpgroup {
     mcpg_slot_t slot;
     uint32_t capacity;
     bool isolated, manual, no_auto_sync, fenced, quiescing;
-    bool dirty; /* messages of ended numbers may be kept by the link layer */
+    bool dirty;          /* messages of ended numbers may be kept by the link layer */
     mcpg_status_t ended; /* OK, or what abort said */
     char ended_why[192];
     _Atomic uint64_t word; /* next number, MCPG_HOLD_BIT */
@@ -131,7 +133,7 @@ struct mcpg_dpgroup {
     mcpg_dp_work_t *p2p_head, *p2p_tail;
     uint32_t outstanding, running;
     size_t scratch_used;
-    uint64_t forgotten; /* numbers below need no kept messages any more */
+    uint64_t forgotten;  /* numbers below need no kept messages any more */
     mcpg_pair_t **pairs; /* MCPG_PAIR_BUCKETS, made with the first message */
     mcpg_self_msg_t *self_msgs;
 };
@@ -151,15 +153,16 @@ struct mcpg_dp {
     size_t scratch_kept;
     mcpg_dp_core_t *core;
     uint32_t waiting; /* threads in mcpg__dp_wait */
-    bool kick; /* something completed or must move: wake the driver after unlocking */
-    bool news; /* the same, for the driver's next turn: waiting threads must look again */
+    bool kick;        /* something completed or must move: wake the driver after unlocking */
+    bool news;        /* the same, for the driver's next turn: waiting threads must look again */
 };
 
 /* dp.c */
-void mcpg__dp_turn(mcpg_dp_t *dp); /* runs what is ready */
+void mcpg__dp_turn(mcpg_dp_t *dp);   /* runs what is ready */
 void mcpg__dp_unlock(mcpg_dp_t *dp); /* runs what is ready, unlocks, kicks if needed */
 void mcpg__dp_arm(mcpg_dp_t *dp, uint64_t at_us);
-bool mcpg__dp_wait(mcpg_dp_t *dp, bool (*done)(void *arg), void *arg, uint64_t deadline_us); /* lock held; runs what is ready first */
+bool mcpg__dp_wait(mcpg_dp_t *dp, bool (*done)(void *arg), void *arg,
+                   uint64_t deadline_us); /* lock held; runs what is ready first */
 mcpg_dpgroup_t *mcpg__dp_group(const mcpg_dp_t *dp, mcpg_gid_t gid);
 bool mcpg__dp_unlocked_hook(void *user);
 
@@ -167,7 +170,8 @@ bool mcpg__dp_unlocked_hook(void *user);
 mcpg_dpview_t *mcpg__view_new(const mcpg_member_t *members, uint32_t count);
 int32_t mcpg__view_find(const mcpg_dpview_t *v, uint32_t slot); /* member index or -1 */
 mcpg_dpview_t *mcpg__view_of(const mcpg_dpgroup_t *g, uint64_t seq);
-bool mcpg__view_runs(const mcpg_dpgroup_t *g, const mcpg_dpview_t *v, uint64_t seq); /* own slot takes part in number seq */
+bool mcpg__view_runs(const mcpg_dpgroup_t *g, const mcpg_dpview_t *v,
+                     uint64_t seq); /* own slot takes part in number seq */
 void mcpg__view_release(mcpg_dpgroup_t *g, mcpg_dpview_t *v);
 void mcpg__view_prune(mcpg_dpgroup_t *g);
 void mcpg__view_free_all(mcpg_dpgroup_t *g);
@@ -178,13 +182,16 @@ static inline uint64_t mcpg__group_next(const mcpg_dpgroup_t *g) {
     return atomic_load_explicit(&g->word, memory_order_relaxed) & ~MCPG_HOLD_BIT;
 }
 static inline bool mcpg__group_held(const mcpg_dpgroup_t *g) {
-    return !g->isolated && (g->newest == NULL || (atomic_load_explicit(&g->word, memory_order_relaxed) & MCPG_HOLD_BIT) != 0);
+    return !g->isolated &&
+           (g->newest == NULL || (atomic_load_explicit(&g->word, memory_order_relaxed) & MCPG_HOLD_BIT) != 0);
 }
 void mcpg__group_set_next(mcpg_dpgroup_t *g, uint64_t next); /* keeps the hold */
 void mcpg__group_start_ready(mcpg_dpgroup_t *g);
 void mcpg__group_complete(mcpg_dpgroup_t *g); /* in issue order, as far as results are there */
-/* Every outstanding work ends with this status. include_judging: also those that wait for resolve. below: only smaller numbers. */
-void mcpg__group_end_all(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why, bool include_judging, uint64_t below);
+/* Every outstanding work ends with this status. include_judging: also those that wait for resolve. below: only smaller
+ * numbers. */
+void mcpg__group_end_all(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why, bool include_judging,
+                         uint64_t below);
 void mcpg__group_clear_failure(mcpg_dpgroup_t *g);
 void mcpg__group_close(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why);
 void mcpg__group_forget(mcpg_dpgroup_t *g); /* kept messages of numbers that ended, if there can be any */
@@ -194,7 +201,8 @@ mcpg_dpgroup_t *mcpg__group_new(mcpg_dp_t *dp, const mcpg_dp_group_config_t *c);
 /* work.c */
 mcpg_dp_work_t *mcpg__work_get(mcpg_dp_t *dp, uint32_t capacity);
 mcpg_status_t mcpg__work_copy_op(mcpg_dp_work_t *w, const mcpg_op_t *op);
-void mcpg__work_fail(mcpg_dp_work_t *w, mcpg_status_t status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void mcpg__work_fail(mcpg_dp_work_t *w, mcpg_status_t status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void mcpg__work_complete(mcpg_dp_work_t *w); /* publishes; queues the callback; drops the data plane's reference */
 static inline mcpg_wstate_t mcpg__work_state(const mcpg_dp_work_t *w) {
     return (mcpg_wstate_t)atomic_load_explicit(&w->state, memory_order_acquire);
@@ -214,7 +222,8 @@ void mcpg__op_start(mcpg_dp_work_t *w);
 /* Own end of a number that never started and that other ranks may wait for: they are told, when its view is known. */
 void mcpg__op_leave_number(mcpg_dpgroup_t *g, uint64_t seq);
 void mcpg__op_leave_owed(mcpg_dpgroup_t *g);
-/* Ends w (waiting, running or judging) now; the caller completes. why may be NULL (SYNCING: local success false, no error). */
+/* Ends w (waiting, running or judging) now; the caller completes. why may be NULL (SYNCING: local success false, no
+ * error). */
 void mcpg__op_end(mcpg_dp_work_t *w, mcpg_status_t status, const char *why);
 void mcpg__op_finish(mcpg_exec_t *x); /* from progress: everything that could arrive has */
 void mcpg__op_resolve(mcpg_dp_work_t *w, mcpg_status_t status);
@@ -223,13 +232,14 @@ uint64_t mcpg__op_timer(mcpg_dp_work_t *w, uint64_t now_us);
 
 /* p2p.c */
 mcpg_status_t mcpg__p2p_submit(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t cap);
-void mcpg__p2p_complete(mcpg_dp_work_t *w); /* its result is there: p2p works complete in no order */
+void mcpg__p2p_complete(mcpg_dp_work_t *w);     /* its result is there: p2p works complete in no order */
 void mcpg__p2p_view_changed(mcpg_dpgroup_t *g); /* works with ranks that are not in the newest view end hinted */
 void mcpg__p2p_free(mcpg_dpgroup_t *g);
 
 /* reduce.c */
 bool mcpg__reduce_supported(mcpg_dtype_t dtype, mcpg_redop_t op);
 /* dst may be exactly one of the sources. Sources combine in their order. */
-void mcpg__reduce(void *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype, mcpg_redop_t op);
+void mcpg__reduce(void *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype,
+                  mcpg_redop_t op);
 
 #endif

@@ -20,11 +20,16 @@ static void __attribute__((format(printf, 2, 3))) add(text_t *t, const char *fmt
 
 static void add_group(text_t *t, const mcpg_dpgroup_t *g, bool first) {
     const mcpg_view_id_t none = {0, 0}, id = g->newest == NULL ? none : g->newest->id;
-    add(t, "%s{\"gid\":%u,\"slot\":%u,\"capacity\":%u,\"isolated\":%s,\"held\":%s,\"fenced\":%s,\"term\":%llu,\"epoch\":%llu,", first ? "" : ",",
-        g->gid.v, g->slot.v, g->capacity, g->isolated ? "true" : "false", mcpg__group_held(g) ? "true" : "false", g->fenced ? "true" : "false",
-        (unsigned long long)id.term, (unsigned long long)id.epoch);
-    add(t, "\"next_seq\":%llu,\"outstanding\":%u,\"running\":%u,\"active\":[", (unsigned long long)mcpg__group_next(g), g->outstanding, g->running);
-    for (uint32_t i = 0; g->newest != NULL && i < g->newest->count; i++) add(t, "%s%u", i == 0 ? "" : ",", g->newest->m[i].slot.v);
+    add(t,
+        "%s{\"gid\":%u,\"slot\":%u,\"capacity\":%u,\"isolated\":%s,\"held\":%s,\"fenced\":%s,\"term\":%llu,\"epoch\":%"
+        "llu,",
+        first ? "" : ",", g->gid.v, g->slot.v, g->capacity, g->isolated ? "true" : "false",
+        mcpg__group_held(g) ? "true" : "false", g->fenced ? "true" : "false", (unsigned long long)id.term,
+        (unsigned long long)id.epoch);
+    add(t, "\"next_seq\":%llu,\"outstanding\":%u,\"running\":%u,\"active\":[", (unsigned long long)mcpg__group_next(g),
+        g->outstanding, g->running);
+    for (uint32_t i = 0; g->newest != NULL && i < g->newest->count; i++)
+        add(t, "%s%u", i == 0 ? "" : ",", g->newest->m[i].slot.v);
     add(t, "]}");
 }
 

@@ -65,7 +65,8 @@ static bool can_end(const mcpg_dp_work_t *w, bool include_judging) {
     return state == MCPG_W_WAITING || state == MCPG_W_RUNNING || (include_judging && state == MCPG_W_JUDGING);
 }
 
-void mcpg__group_end_all(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why, bool include_judging, uint64_t below) {
+void mcpg__group_end_all(mcpg_dpgroup_t *g, mcpg_status_t status, const char *why, bool include_judging,
+                         uint64_t below) {
     for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next)
         if (w->seq < below && can_end(w, include_judging)) mcpg__op_end(w, status, why);
     for (mcpg_dp_work_t *w = g->p2p_head, *next; w != NULL; w = next) {

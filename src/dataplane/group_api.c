@@ -1,5 +1,5 @@
-/* group_api.c: what src/api asks of a group: safe points, pending failures, draining, abort. A waiting call drives the engine and looks the
- * group up again each time: it may be gone meanwhile. Never changes membership.
+/* group_api.c: what src/api asks of a group: safe points, pending failures, draining, abort. A waiting call drives the
+ * engine and looks the group up again each time: it may be gone meanwhile. Never changes membership.
  */
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +38,8 @@ mcpg_status_t mcpg__dp_set_group_timeout(mcpg_dp_t *dp, mcpg_gid_t gid, uint64_t
     return g != NULL ? MCPG_OK : MCPG_NOT_FOUND;
 }
 
-mcpg_status_t mcpg__dp_next_view(mcpg_dp_t *dp, mcpg_gid_t gid, uint32_t *extent_out, bool *isolated_out, uint64_t *next_seq_out) {
+mcpg_status_t mcpg__dp_next_view(mcpg_dp_t *dp, mcpg_gid_t gid, uint32_t *extent_out, bool *isolated_out,
+                                 uint64_t *next_seq_out) {
     const mcpg_dpgroup_t *g = enter(dp, gid);
     if (g != NULL) {
         const uint64_t next = mcpg__group_next(g);
@@ -91,7 +92,8 @@ mcpg_status_t mcpg__dp_safe_point(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_view_t *ou
     return status;
 }
 
-mcpg_status_t mcpg__dp_pending_failure(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_rankset_t *failed_out, uint64_t *first_seq_out, bool *fenced_out) {
+mcpg_status_t mcpg__dp_pending_failure(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_rankset_t *failed_out,
+                                       uint64_t *first_seq_out, bool *fenced_out) {
     const mcpg_dpgroup_t *g = enter(dp, gid);
     if (g != NULL) {
         *failed_out = g->failed;
@@ -143,7 +145,8 @@ void mcpg__dp_abort(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_status_t status, const c
     mcpg_dpgroup_t *g = enter(dp, gid);
     if (g != NULL && g->ended == MCPG_OK) {
         g->ended = status == MCPG_OK ? MCPG_ABORTED : status;
-        (void)snprintf(g->ended_why, sizeof g->ended_why, "the group was aborted: %s", why == NULL || why[0] == '\0' ? "no reason given" : why);
+        (void)snprintf(g->ended_why, sizeof g->ended_why, "the group was aborted: %s",
+                       why == NULL || why[0] == '\0' ? "no reason given" : why);
         mcpg__group_end_all(g, g->ended, g->ended_why, true, MCPG_NO_SEQ);
         dp->kick = true;
     }

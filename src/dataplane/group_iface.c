@@ -12,9 +12,13 @@ static mcpg_dpgroup_t *enter(void *dp, mcpg_gid_t gid) {
     return mcpg__dp_group((mcpg_dp_t *)dp, gid);
 }
 
-static void leave(void *dp) { mcpg__dp_unlock((mcpg_dp_t *)dp); }
+static void leave(void *dp) {
+    mcpg__dp_unlock((mcpg_dp_t *)dp);
+}
 
-static void open_link(void *dp, const mcpg_dp_peer_t *peer) { mcpg__engine_open_link(((mcpg_dp_t *)dp)->engine, peer); }
+static void open_link(void *dp, const mcpg_dp_peer_t *peer) {
+    mcpg__engine_open_link(((mcpg_dp_t *)dp)->engine, peer);
+}
 
 static void close_link(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, bool dead) {
     mcpg__engine_close_link(((mcpg_dp_t *)dp)->engine, rank, inc, dead);
@@ -29,7 +33,8 @@ static void group_open(void *vdp, const mcpg_dp_group_config_t *config) {
     if (enter(dp, config->gid) == NULL) {
         mcpg_dpgroup_t *g = mcpg__group_new(dp, config);
         if (g == NULL) {
-            mcpg__log(&dp->log, MCPG_LOG_ERROR, "group_open_failed group %u slot %u capacity %u", config->gid.v, config->slot.v, config->capacity);
+            mcpg__log(&dp->log, MCPG_LOG_ERROR, "group_open_failed group %u slot %u capacity %u", config->gid.v,
+                      config->slot.v, config->capacity);
         } else {
             g->next = dp->buckets[g->gid.v % MCPG_GROUP_BUCKETS];
             dp->buckets[g->gid.v % MCPG_GROUP_BUCKETS] = g;
@@ -40,7 +45,9 @@ static void group_open(void *vdp, const mcpg_dp_group_config_t *config) {
 
 static void group_close(void *dp, mcpg_gid_t gid) {
     mcpg_dpgroup_t *g = enter(dp, gid);
-    if (g != NULL) mcpg__group_close(g, MCPG_ABORTED, "the group was destroyed while the operation was outstanding: wait for it first");
+    if (g != NULL)
+        mcpg__group_close(g, MCPG_ABORTED,
+                          "the group was destroyed while the operation was outstanding: wait for it first");
     leave(dp);
 }
 
@@ -68,13 +75,16 @@ static void release_hold(void *dp, mcpg_gid_t gid) {
     leave(dp);
 }
 
-/* Running operations of older views: whoever has left by their number is not waited for; this rank's own end if it has left itself. */
+/* Running operations of older views: whoever has left by their number is not waited for; this rank's own end if it has
+ * left itself. */
 static void apply_departures(mcpg_dpgroup_t *g) {
     for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {
         if (mcpg__work_state(w) != MCPG_W_RUNNING) continue;
         mcpg_exec_t *x = w->exec;
         if (!mcpg__view_runs(g, x->view, w->seq)) {
-            mcpg__op_end(w, MCPG_NOT_ACTIVE, "this rank was deactivated before the operation completed: call join_group to be activated again");
+            mcpg__op_end(
+                w, MCPG_NOT_ACTIVE,
+                "this rank was deactivated before the operation completed: call join_group to be activated again");
             continue;
         }
         for (uint32_t i = 0; i < x->view->count; i++)
@@ -101,14 +111,16 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     if (!was_in && g->newest != NULL && !g->isolated) refuse_stale(g);
     if (mcpg__view_add(g, c) != MCPG_OK) {
         g->ended = MCPG_NO_MEMORY;
-        (void)snprintf(g->ended_why, sizeof g->ended_why, "no memory for the group's new view: free some and create the group again");
+        (void)snprintf(g->ended_why, sizeof g->ended_why,
+                       "no memory for the group's new view: free some and create the group again");
         mcpg__group_end_all(g, g->ended, g->ended_why, true, MCPG_NO_SEQ);
         return;
     }
     mcpg__group_write_mirror(g);
     const bool joined = own_is_in(g, g->newest) && !was_in;
     const bool first = joined && !g->isolated && g->newest->older == NULL && c->switch_seq == 0;
-    if (joined && g->isolated) mcpg__group_end_all(g, MCPG_OK, NULL, true, MCPG_NO_SEQ); /* numbers of {self} mean nothing now */
+    if (joined && g->isolated)
+        mcpg__group_end_all(g, MCPG_OK, NULL, true, MCPG_NO_SEQ); /* numbers of {self} mean nothing now */
     if (c->sync && !g->isolated) {
         mcpg__group_end_all(g, MCPG_OK, NULL, false, c->switch_seq);
         mcpg__group_clear_failure(g);
@@ -158,8 +170,11 @@ static void end_held(mcpg_dpgroup_t *g, mcpg_status_t status) {
     for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {
         if (mcpg__work_state(w) != MCPG_W_WAITING || (g->newest != NULL && w->seq < g->hold_seq)) continue;
         char why[MCPG_ERROR_CAP];
-        (void)snprintf(why, sizeof why, "%s number %llu was held by a membership change and %s: check the job's coordinator, then create the "
-                       "group again", mcpg_op_name(w->op.kind), (unsigned long long)w->seq, mcpg_status_text(status));
+        (void)snprintf(
+            why, sizeof why,
+            "%s number %llu was held by a membership change and %s: check the job's coordinator, then create the "
+            "group again",
+            mcpg_op_name(w->op.kind), (unsigned long long)w->seq, mcpg_status_text(status));
         mcpg__op_end(w, status, why);
     }
 }

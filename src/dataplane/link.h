@@ -15,10 +15,10 @@
 #include "common/log.h"
 
 #define MCPG_EAGER_BYTES 8192u
-#define MCPG_CHUNK_BYTES (256u * 1024u) /* largest payload of one frame: other messages interleave */
+#define MCPG_CHUNK_BYTES 262144u /* largest payload of one frame: other messages interleave */
 
-/* Names one message between two processes. Collective: (gid, view, seq, phase). Point-to-point: view = {0,0}, seq = pair number, tag,
- * MCPG_KEY_P2P in flags. */
+/* Names one message between two processes. Collective: (gid, view, seq, phase). Point-to-point: view = the one that the pair
+ * met in, seq = pair number, tag, MCPG_KEY_P2P in flags. */
 typedef struct {
     uint32_t gid;
     uint32_t flags; /* MCPG_KEY_P2P */

@@ -22,8 +22,8 @@
 #define MCPG_HASH_SIZE      4096u
 #define MCPG_TOMBS_MAX      4096u
 #define MCPG_STAGE_BYTES    8192u
-#define MCPG_SLICE_BYTES    (256u * 1024u) /* of one link in one round */
-#define MCPG_ROUND_BYTES    (1024u * 1024u)
+#define MCPG_SLICE_BYTES    UINT64_C(262144) /* of one link in one round */
+#define MCPG_ROUND_BYTES    UINT64_C(1048576)
 #define MCPG_CONNECT_US     1000000u
 #define MCPG_ACCEPT_US      3000000u
 #define MCPG_CHECK_US       900000u

@@ -1,5 +1,6 @@
-/* op.c: taking a number, judging, starting. Nothing is sent for an operation that is refused, and its number is consumed all the same,
- * so that the numbers of all ranks stay equal (contracts D8, D11). Never blocks on a peer, except when 65,536 works are outstanding.
+/* op.c: taking a number, judging, starting. Nothing is sent for an operation that is refused, and its number is
+ * consumed all the same, so that the numbers of all ranks stay equal (contracts D8, D11). Never blocks on a peer,
+ * except when 65,536 works are outstanding.
  */
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static void fill_names(mcpg_exec_t *x) {
     x->key.view_epoch = x->view->id.epoch;
     x->key.seq = w->seq;
     if (mcpg__op_is_rooted(op->kind)) x->sig.root = op->root;
-    if (op->kind == MCPG_OP_ALLREDUCE || op->kind == MCPG_OP_REDUCE || op->kind == MCPG_OP_REDUCE_SCATTER) x->sig.redop = (uint8_t)op->redop;
+    if (op->kind == MCPG_OP_ALLREDUCE || op->kind == MCPG_OP_REDUCE || op->kind == MCPG_OP_REDUCE_SCATTER)
+        x->sig.redop = (uint8_t)op->redop;
     if (op->kind == MCPG_OP_BARRIER) x->sig.dtype = 0;
 }
 
@@ -66,14 +68,16 @@ void mcpg__op_start(mcpg_dp_work_t *w) {
     view->refs++;
     fill_names(x);
     x->timeout_us = p2p ? dp->p2p_timeout_us : dp->collective_timeout_us;
-    x->check_us = x->timeout_us == 0 || x->timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + x->timeout_us; /* 0: never asks */
+    x->check_us =
+        x->timeout_us == 0 || x->timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + x->timeout_us; /* 0: never asks */
     w->exec = x;
     mcpg__work_set_state(w, MCPG_W_RUNNING);
     if (!p2p) g->running++;
     mcpg__dp_arm(dp, x->check_us < w->deadline_us ? x->check_us : w->deadline_us);
     x->coll = mcpg__coll_select(w->op.kind, largest_bytes(&w->op), view->count, NULL);
     const mcpg_status_t status = x->coll->start(x);
-    if (status != MCPG_OK) mcpg__op_end(w, status, "no memory for the operation's buffers: free some, or use smaller pieces");
+    if (status != MCPG_OK)
+        mcpg__op_end(w, status, "no memory for the operation's buffers: free some, or use smaller pieces");
 }
 
 static void set_deadline(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
@@ -109,14 +113,16 @@ static mcpg_status_t refuse(mcpg_dpgroup_t *g, const mcpg_op_t *op, uint64_t seq
         return supported;
     }
     if (g->quiescing) {
-        (void)snprintf(error, cap, "%s refused: the group is draining for join_group: wait until it returned", mcpg_op_name(op->kind));
+        (void)snprintf(error, cap, "%s refused: the group is draining for join_group: wait until it returned",
+                       mcpg_op_name(op->kind));
         return MCPG_QUIESCING;
     }
     if (g->fenced || mcpg__group_held(g)) return MCPG_OK; /* judged when its view is known */
     return mcpg__op_judge(g, op, seq, error, cap);
 }
 
-static mcpg_status_t submit_collective(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t cap) {
+static mcpg_status_t submit_collective(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error,
+                                       size_t cap) {
     const uint64_t seq = atomic_fetch_add_explicit(&g->word, 1u, memory_order_relaxed) & ~MCPG_HOLD_BIT;
     MCPG_TRY(refuse(g, op, seq, error, cap));
     mcpg_dp_work_t *w = mcpg__work_get(g->dp, g->capacity);
@@ -125,7 +131,8 @@ static mcpg_status_t submit_collective(mcpg_dpgroup_t *g, const mcpg_op_t *op, m
             mcpg__dp_work_release(w);
             mcpg__dp_work_release(w);
         }
-        (void)snprintf(error, cap, "%s: no memory for one more outstanding operation: wait for earlier ones", mcpg_op_name(op->kind));
+        (void)snprintf(error, cap, "%s: no memory for one more outstanding operation: wait for earlier ones",
+                       mcpg_op_name(op->kind));
         mcpg__op_leave_number(g, seq);
         return MCPG_NO_MEMORY;
     }
@@ -153,7 +160,8 @@ static bool has_room(void *arg) {
     return g == NULL || g->outstanding < MCPG_OUTSTANDING_MAX;
 }
 
-mcpg_status_t mcpg__dp_submit(mcpg_dp_t *dp, mcpg_gid_t gid, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t error_cap) {
+mcpg_status_t mcpg__dp_submit(mcpg_dp_t *dp, mcpg_gid_t gid, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error,
+                              size_t error_cap) {
     char unused[1];
     if (error == NULL || error_cap == 0) {
         error = unused;

@@ -1,7 +1,7 @@
 /* op_end.c: how an operation ends: everything arrived, or it was ended from outside (timeout, abort, SYNCING, removal).
  *
- * Works out hints and the report of a failure, and what waits for the judgement. Never changes membership and never decides that a
- * rank is dead: it says what it saw (contract D3).
+ * Works out hints and the report of a failure, and what waits for the judgement. Never changes membership and never
+ * decides that a rank is dead: it says what it saw (contract D3).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,9 @@
 
 #include "dataplane/coll.h"
 
-static bool auto_sync(const mcpg_dpgroup_t *g) { return !g->manual && !g->no_auto_sync; }
+static bool auto_sync(const mcpg_dpgroup_t *g) {
+    return !g->manual && !g->no_auto_sync;
+}
 
 /* Hints and the group's pending failure. Returns how many members go into the report. */
 static uint32_t settle_hints(mcpg_exec_t *x, mcpg_member_t *failed) {
@@ -71,15 +73,17 @@ void mcpg__op_finish(mcpg_exec_t *x) {
 
 void mcpg__op_resolve(mcpg_dp_work_t *w, mcpg_status_t status) {
     if (status != MCPG_OK && w->status == MCPG_OK) {
-        mcpg__work_fail(w, status, "%s number %llu had failed ranks and %s: check the job's coordinator, then create the group again",
-                        mcpg_op_name(w->op.kind), (unsigned long long)w->seq, mcpg_status_text(status));
+        mcpg__work_fail(
+            w, status,
+            "%s number %llu had failed ranks and %s: check the job's coordinator, then create the group again",
+            mcpg_op_name(w->op.kind), (unsigned long long)w->seq, mcpg_status_text(status));
     }
     w->report_id = 0;
     mcpg__work_set_state(w, MCPG_W_DONE);
 }
 
-/* Peers that still need this rank in the operation must not wait for it. SYNCING needs no word: all ranks are told by the coordinator,
- * and a rank that has not heard yet must not take this one for failed. */
+/* Peers that still need this rank in the operation must not wait for it. SYNCING needs no word: all ranks are told by
+ * the coordinator, and a rank that has not heard yet must not take this one for failed. */
 static void say_left(mcpg_exec_t *x) {
     if (!x->p2p) {
         if (x->view != x->group->self_view) mcpg__link_leave(x->dp->engine, &x->key, x->view->m, x->view->count);
@@ -148,6 +152,7 @@ void mcpg__op_end(mcpg_dp_work_t *w, mcpg_status_t status, const char *why) {
     }
     w->local_success = false;
     w->report_id = 0;
-    if (status != MCPG_OK && w->status == MCPG_OK) mcpg__work_fail(w, status, "%s", why == NULL ? mcpg_status_text(status) : why);
+    if (status != MCPG_OK && w->status == MCPG_OK)
+        mcpg__work_fail(w, status, "%s", why == NULL ? mcpg_status_text(status) : why);
     mcpg__work_set_state(w, MCPG_W_DONE);
 }

@@ -1,14 +1,16 @@
-/* op_timer.c: deadlines of one operation: the hard limit, and the probe that tells a slow peer from a silent one (contract D7).
+/* op_timer.c: deadlines of one operation: the hard limit, and the probe that tells a slow peer from a silent one
+ * (contract D7).
  *
- * A peer that was heard from since the probe is waited for, however long it takes; one that says nothing for a second, or whose link
- * did not come up within the timeout, failed in this operation. Never blames a peer for time in which this process itself did not run.
+ * A peer that was heard from since the probe is waited for, however long it takes; one that says nothing for a second,
+ * or whose link did not come up within the timeout, failed in this operation. Never blames a peer for time in which
+ * this process itself did not run.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "dataplane/coll.h"
 
-#define LATE_US 500000u /* a check that comes this late: this process did not run */
+#define LATE_US   500000u /* a check that comes this late: this process did not run */
 #define NAMES_MAX 16u
 
 static size_t put(char *buf, size_t cap, size_t at, const char *text) {
@@ -38,14 +40,21 @@ static void time_out(mcpg_dp_work_t *w) {
     if (w->seq != MCPG_NO_SEQ) (void)snprintf(number, sizeof number, " number %llu", (unsigned long long)w->seq);
     if (w->exec != NULL) missing_names(w->exec, names, sizeof names);
     if (w->exec != NULL) {
-        (void)snprintf(why, sizeof why, "%s%s timed out waiting for in-group ranks %s: raise the timeout, or look at what those ranks do",
-                       mcpg_op_name(w->op.kind), number, names);
+        (void)snprintf(
+            why, sizeof why,
+            "%s%s timed out waiting for in-group ranks %s: raise the timeout, or look at what those ranks do",
+            mcpg_op_name(w->op.kind), number, names);
     } else if (mcpg__work_state(w) == MCPG_W_JUDGING) {
-        (void)snprintf(why, sizeof why, "%s%s had failed ranks and timed out waiting for the coordinator's judgement: look at the coordinator",
-                       mcpg_op_name(w->op.kind), number);
+        (void)snprintf(
+            why, sizeof why,
+            "%s%s had failed ranks and timed out waiting for the coordinator's judgement: look at the coordinator",
+            mcpg_op_name(w->op.kind), number);
     } else {
-        (void)snprintf(why, sizeof why, "%s%s timed out before it could start, held by a membership change or by earlier operations: raise the "
-                       "timeout", mcpg_op_name(w->op.kind), number);
+        (void)snprintf(
+            why, sizeof why,
+            "%s%s timed out before it could start, held by a membership change or by earlier operations: raise the "
+            "timeout",
+            mcpg_op_name(w->op.kind), number);
     }
     mcpg__op_end(w, MCPG_TIMED_OUT, why);
 }
@@ -62,8 +71,9 @@ static void check_peer(mcpg_exec_t *x, uint32_t i, bool late) {
         return;
     }
     if (late) return; /* one more round */
-    mcpg__log(&x->dp->log, MCPG_LOG_WARN, "operation_peer_failed group %u operation %llu in-group rank %u: %s", x->group->gid.v,
-              (unsigned long long)x->key.seq, m->slot.v, state == MCPG_LINK_ST_UP ? "no answer to a probe" : "its link did not come up");
+    mcpg__log(&x->dp->log, MCPG_LOG_WARN, "operation_peer_failed group %u operation %llu in-group rank %u: %s",
+              x->group->gid.v, (unsigned long long)x->key.seq, m->slot.v,
+              state == MCPG_LINK_ST_UP ? "no answer to a probe" : "its link did not come up");
     if (!x->p2p) mcpg__link_leave(engine, &x->key, m, 1);
     x->coll->drop(x, i, MCPG_XP_FAILED);
 }

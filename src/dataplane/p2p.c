@@ -1,5 +1,6 @@
-/* p2p.c: send and receive. Numbered per (slot, tag) and direction, stamped with incarnations and with the view in which the two met, so
- * that they survive view changes that keep both ends and never meet a message from before (contract D12).
+/* p2p.c: send and receive. Numbered per (slot, tag) and direction, stamped with incarnations and with the view in which
+ * the two met, so that they survive view changes that keep both ends and never meet a message from before (contract
+ * D12).
  *
  * Works of this file complete in no order and are not held by a membership change. Never takes a number of the group.
  */
@@ -66,14 +67,18 @@ static void finish(mcpg_dp_work_t *w) {
 }
 
 /* ---- to oneself ---- */
-static size_t seg_bytes(const mcpg_dp_work_t *w, const mcpg_seg_t *s) { return s->count * mcpg_dtype_size(w->op.dtype); }
+static size_t seg_bytes(const mcpg_dp_work_t *w, const mcpg_seg_t *s) {
+    return s->count * mcpg_dtype_size(w->op.dtype);
+}
 
 static void self_deliver(mcpg_dp_work_t *recv, const void *data, size_t bytes, uint32_t dtype) {
     const size_t room = seg_bytes(recv, &recv->op.out);
     if (bytes != room || dtype != (uint32_t)recv->op.dtype) {
         mcpg__work_fail(recv, MCPG_MISMATCH,
-                        "in-group rank %u (this one) sent %zu bytes %s to itself but receives %zu bytes %s: pass the same dtype and size",
-                        recv->op.peer, bytes, mcpg_dtype_name((mcpg_dtype_t)dtype), room, mcpg_dtype_name(recv->op.dtype));
+                        "in-group rank %u (this one) sent %zu bytes %s to itself but receives %zu bytes %s: pass the "
+                        "same dtype and size",
+                        recv->op.peer, bytes, mcpg_dtype_name((mcpg_dtype_t)dtype), room,
+                        mcpg_dtype_name(recv->op.dtype));
     } else if (bytes != 0) {
         memmove(recv->op.out.ptr, data, bytes);
     }
@@ -81,8 +86,8 @@ static void self_deliver(mcpg_dp_work_t *recv, const void *data, size_t bytes, u
 
 static mcpg_dp_work_t *self_waiting(const mcpg_dpgroup_t *g, const mcpg_dp_work_t *for_work) {
     for (mcpg_dp_work_t *w = g->p2p_head; w != NULL; w = w->next) {
-        if (w != for_work && w->op.peer == g->slot.v && w->op.kind != for_work->op.kind && w->op.tag == for_work->op.tag &&
-            w->pair_seq == for_work->pair_seq && mcpg__work_state(w) == MCPG_W_WAITING)
+        if (w != for_work && w->op.peer == g->slot.v && w->op.kind != for_work->op.kind &&
+            w->op.tag == for_work->op.tag && w->pair_seq == for_work->pair_seq && mcpg__work_state(w) == MCPG_W_WAITING)
             return w;
     }
     return NULL;
@@ -148,8 +153,10 @@ static mcpg_status_t judge(const mcpg_dpgroup_t *g, const mcpg_op_t *op, char *e
     }
     if (g->isolated || g->fenced) return MCPG_OK;
     if (g->newest == NULL || !mcpg__view_runs(g, g->newest, mcpg__group_next(g))) {
-        (void)snprintf(error, cap, "in-group rank %u (this one) is not active in the group, %s refused: call join_group and have it activated",
-                       g->slot.v, name);
+        (void)snprintf(
+            error, cap,
+            "in-group rank %u (this one) is not active in the group, %s refused: call join_group and have it activated",
+            g->slot.v, name);
         return MCPG_NOT_ACTIVE;
     }
     return MCPG_OK;
@@ -188,7 +195,8 @@ static void route(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     } else if (!to_self && !peer_is_active(g, w->op.peer)) {
         hint_absent(g, w);
     } else if (number(g, w) != MCPG_OK) {
-        mcpg__work_fail(w, MCPG_NO_MEMORY, "%s: no memory to number messages with rank %u: free some", mcpg_op_name(w->op.kind), w->op.peer);
+        mcpg__work_fail(w, MCPG_NO_MEMORY, "%s: no memory to number messages with rank %u: free some",
+                        mcpg_op_name(w->op.kind), w->op.peer);
         finish(w);
     } else if (!to_self) {
         mcpg__op_start(w);
@@ -204,7 +212,8 @@ mcpg_status_t mcpg__p2p_submit(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_w
     MCPG_TRY(judge(g, op, error, cap));
     mcpg_dp_work_t *w = mcpg__work_get(g->dp, g->capacity);
     if (w == NULL) {
-        (void)snprintf(error, cap, "%s: no memory for one more outstanding operation: wait for earlier ones", mcpg_op_name(op->kind));
+        (void)snprintf(error, cap, "%s: no memory for one more outstanding operation: wait for earlier ones",
+                       mcpg_op_name(op->kind));
         return MCPG_NO_MEMORY;
     }
     w->op = *op;
@@ -226,13 +235,15 @@ void mcpg__p2p_view_changed(mcpg_dpgroup_t *g) {
         next = w->next;
         if (mcpg__work_state(w) != MCPG_W_RUNNING) continue;
         if (!active) {
-            mcpg__op_end(w, MCPG_NOT_ACTIVE, "this rank was deactivated before the message moved: call join_group to be activated again");
+            mcpg__op_end(w, MCPG_NOT_ACTIVE,
+                         "this rank was deactivated before the message moved: call join_group to be activated again");
             mcpg__p2p_complete(w);
             continue;
         }
         mcpg_exec_t *x = w->exec;
         const int32_t then = mcpg__view_find(x->view, w->op.peer), now = mcpg__view_find(g->newest, w->op.peer);
-        const bool kept = now >= 0 && mcpg__inc_eq(x->view->m[then].inc, g->newest->m[now].inc) && peer_is_active(g, w->op.peer);
+        const bool kept =
+            now >= 0 && mcpg__inc_eq(x->view->m[then].inc, g->newest->m[now].inc) && peer_is_active(g, w->op.peer);
         if (!kept) x->coll->drop(x, (uint32_t)then, MCPG_XP_GONE);
     }
 }

@@ -1,5 +1,6 @@
-/* reduce.c: combines contributions element by element, in the order given (contract D1), block by block so that the destination may
- * be one of the sources. Plain loops that gcc -O3 turns into vector code. Never allocates, never looks at who contributed.
+/* reduce.c: combines contributions element by element, in the order given (contract D1), block by block so that the
+ * destination may be one of the sources. Plain loops that gcc -O3 turns into vector code. Never allocates, never looks
+ * at who contributed.
  */
 #include <string.h>
 
@@ -12,42 +13,42 @@ typedef void (*avg_t)(void *d, const void *const *srcs, uint32_t src_count, size
 
 #define LOOP _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)
 
-#define KERNEL(name, T, expr)                                               \
-    static void name(void *d, const void *a, const void *b, size_t n) {     \
-        T *dst = (T *)d;                                                    \
-        const T *left = (const T *)a, *right = (const T *)b;                \
-        LOOP {                                                              \
-            const T x = left[i], y = right[i];                              \
-            dst[i] = (T)(expr);                                             \
-        }                                                                   \
+#define KERNEL(name, T, expr)                                                                                          \
+    static void name(void *d, const void *a, const void *b, size_t n) {                                                \
+        T *dst = (T *)d;                                                                                               \
+        const T *left = (const T *)a, *right = (const T *)b;                                                           \
+        LOOP {                                                                                                         \
+            const T x = left[i], y = right[i];                                                                         \
+            dst[i] = (T)(expr);                                                                                        \
+        }                                                                                                              \
     }
 
 /* U: unsigned type that arithmetic happens in (wraps); ACC: type that sums for an average fit in. */
-#define INTEGER(T, id, U, ACC)                                                                            \
-    KERNEL(sum_##id, T, (U)x + (U)y)                                                                      \
-    KERNEL(product_##id, T, (U)x *(U)y)                                                                   \
-    KERNEL(min_##id, T, x < y ? x : y)                                                                    \
-    KERNEL(max_##id, T, x > y ? x : y)                                                                    \
-    KERNEL(band_##id, T, x &y)                                                                            \
-    KERNEL(bor_##id, T, x | y)                                                                            \
-    KERNEL(bxor_##id, T, x ^ y)                                                                           \
-    static void avg_##id(void *d, const void *const *srcs, uint32_t src_count, size_t off, size_t n) {    \
-        ACC acc[BLOCK];                                                                                   \
-        const T *first = (const T *)srcs[0] + off;                                                        \
-        LOOP acc[i] = first[i];                                                                           \
-        for (uint32_t s = 1; s < src_count; s++) {                                                        \
-            const T *src = (const T *)srcs[s] + off;                                                      \
-            LOOP acc[i] += src[i];                                                                        \
-        }                                                                                                 \
-        T *dst = (T *)d + off;                                                                            \
-        LOOP dst[i] = (T)(acc[i] / (ACC)src_count);                                                       \
+#define INTEGER(T, id, U, ACC)                                                                                         \
+    KERNEL(sum_##id, T, (U)x + (U)y)                                                                                   \
+    KERNEL(product_##id, T, (U)x *(U)y)                                                                                \
+    KERNEL(min_##id, T, x < y ? x : y)                                                                                 \
+    KERNEL(max_##id, T, x > y ? x : y)                                                                                 \
+    KERNEL(band_##id, T, x &y)                                                                                         \
+    KERNEL(bor_##id, T, x | y)                                                                                         \
+    KERNEL(bxor_##id, T, x ^ y)                                                                                        \
+    static void avg_##id(void *d, const void *const *srcs, uint32_t src_count, size_t off, size_t n) {                 \
+        ACC acc[BLOCK];                                                                                                \
+        const T *first = (const T *)srcs[0] + off;                                                                     \
+        LOOP acc[i] = first[i];                                                                                        \
+        for (uint32_t s = 1; s < src_count; s++) {                                                                     \
+            const T *src = (const T *)srcs[s] + off;                                                                   \
+            LOOP acc[i] += src[i];                                                                                     \
+        }                                                                                                              \
+        T *dst = (T *)d + off;                                                                                         \
+        LOOP dst[i] = (T)(acc[i] / (ACC)src_count);                                                                    \
     }
 
 /* A NaN on either side stays: x if it is one, else y when the comparison fails because y is. */
-#define FLOATING(T, id)                                  \
-    KERNEL(sum_##id, T, x + y)                           \
-    KERNEL(product_##id, T, x *y)                        \
-    KERNEL(min_##id, T, (x < y || x != x) ? x : y)       \
+#define FLOATING(T, id)                                                                                                \
+    KERNEL(sum_##id, T, x + y)                                                                                         \
+    KERNEL(product_##id, T, x *y)                                                                                      \
+    KERNEL(min_##id, T, (x < y || x != x) ? x : y)                                                                     \
     KERNEL(max_##id, T, (x > y || x != x) ? x : y)
 
 __extension__ typedef __int128 wide_t;
@@ -67,12 +68,20 @@ KERNEL(or_bool, uint8_t, (x | y) != 0)
 KERNEL(and_bool, uint8_t, (x != 0) & (y != 0))
 KERNEL(xor_bool, uint8_t, (x != 0) ^ (y != 0))
 
-#define INTEGER_ROW(id) {sum_##id, sum_##id, product_##id, min_##id, max_##id, band_##id, bor_##id, bxor_##id}
-#define FLOAT_ROW {sum_f32, sum_f32, product_f32, min_f32, max_f32, NULL, NULL, NULL}
+#define INTEGER_ROW(id)                                                                                                \
+    { sum_##id, sum_##id, product_##id, min_##id, max_##id, band_##id, bor_##id, bxor_##id }
+#define FLOAT_ROW                                                                                                      \
+    { sum_f32, sum_f32, product_f32, min_f32, max_f32, NULL, NULL, NULL }
 static const kernel_t kernels[MCPG_DTYPE__COUNT][MCPG_REDOP__COUNT] = {
-    [MCPG_U8] = INTEGER_ROW(u8),   [MCPG_I8] = INTEGER_ROW(i8),   [MCPG_U16] = INTEGER_ROW(u16),
-    [MCPG_I16] = INTEGER_ROW(i16), [MCPG_U32] = INTEGER_ROW(u32), [MCPG_I32] = INTEGER_ROW(i32),
-    [MCPG_U64] = INTEGER_ROW(u64), [MCPG_I64] = INTEGER_ROW(i64), [MCPG_F32] = FLOAT_ROW,
+    [MCPG_U8] = INTEGER_ROW(u8),
+    [MCPG_I8] = INTEGER_ROW(i8),
+    [MCPG_U16] = INTEGER_ROW(u16),
+    [MCPG_I16] = INTEGER_ROW(i16),
+    [MCPG_U32] = INTEGER_ROW(u32),
+    [MCPG_I32] = INTEGER_ROW(i32),
+    [MCPG_U64] = INTEGER_ROW(u64),
+    [MCPG_I64] = INTEGER_ROW(i64),
+    [MCPG_F32] = FLOAT_ROW,
     [MCPG_F64] = {sum_f64, sum_f64, product_f64, min_f64, max_f64, NULL, NULL, NULL},
     [MCPG_BOOL] = {or_bool, NULL, and_bool, and_bool, or_bool, and_bool, or_bool, xor_bool},
     [MCPG_F16] = FLOAT_ROW, /* converted to f32 first */
@@ -141,7 +150,8 @@ static void store_narrow(uint16_t *dst, const float *src, size_t n, bool brain) 
     }
 }
 
-static void reduce_narrow(uint16_t *dst, const void *const *srcs, uint32_t src_count, size_t count, bool brain, mcpg_redop_t op) {
+static void reduce_narrow(uint16_t *dst, const void *const *srcs, uint32_t src_count, size_t count, bool brain,
+                          mcpg_redop_t op) {
     float acc[BLOCK], next[BLOCK];
     const kernel_t kernel = kernels[MCPG_F32][op];
     for (size_t off = 0; off < count; off += BLOCK) {
@@ -168,7 +178,8 @@ static void divide(void *d, size_t n, mcpg_dtype_t dtype, uint32_t by) {
     }
 }
 
-static void reduce_same(uint8_t *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype, mcpg_redop_t op) {
+static void reduce_same(uint8_t *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype,
+                        mcpg_redop_t op) {
     _Alignas(64) uint8_t acc[BLOCK * sizeof(uint64_t)];
     const kernel_t kernel = kernels[dtype][op];
     const size_t size = mcpg_dtype_size(dtype);
@@ -185,7 +196,8 @@ static void reduce_same(uint8_t *dst, const void *const *srcs, uint32_t src_coun
     }
 }
 
-void mcpg__reduce(void *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype, mcpg_redop_t op) {
+void mcpg__reduce(void *dst, const void *const *srcs, uint32_t src_count, size_t count, mcpg_dtype_t dtype,
+                  mcpg_redop_t op) {
     if (src_count == 0 || count == 0) return;
     if (src_count == 1) {
         if (dst != srcs[0]) memmove(dst, srcs[0], count * mcpg_dtype_size(dtype));

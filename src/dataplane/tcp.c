@@ -143,6 +143,7 @@ static bool address_from(const uint8_t *part, size_t len, address_t *out, sockle
 static size_t tcp_endpoint(const mcpg_transport_t *t, uint8_t *buf, size_t cap) {
     address_t a;
     socklen_t len = sizeof(a);
+    memset(&a, 0, sizeof(a));
     if (getsockname(t->listen_fd, &a.any, &len) != 0) return 0;
     if (a.any.sa_family == AF_INET && cap >= 7) {
         buf[0] = 4;

@@ -446,7 +446,10 @@ mcpg_status_t mcpg__socket_transport_init(mcpg_transport_t *t, int epoll_fd, int
 }
 
 void mcpg__socket_transport_end(mcpg_transport_t *t) {
-    while (t->hs_head != NULL) hs_free(t->hs_head);
+    for (mcpg_hs_t *hs = t->hs_head, *next; hs != NULL; hs = next) {
+        next = hs->next;
+        hs_free(hs);
+    }
     mcpg__socket_close(t->epoll_fd, t->listen_fd);
     t->listen_fd = -1;
 }

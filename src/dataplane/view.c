@@ -1,7 +1,7 @@
 /* view.c: a group's ordered list of views and the question which one a number runs in (design.md 4.3).
  *
- * The list is linked from the newest to older ones; switch_seq never rises on the way. A view stays as long as an operation runs in it
- * or a number that was not started yet belongs to it. Never starts or ends an operation.
+ * The list is linked from the newest to older ones; switch_seq never rises on the way. A view stays as long as an
+ * operation runs in it or a number that was not started yet belongs to it. Never starts or ends an operation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "dataplane/dp_priv.h"
 
 mcpg_dpview_t *mcpg__view_new(const mcpg_member_t *members, uint32_t count) {
-    mcpg_dpview_t *v = (mcpg_dpview_t *)calloc(1, sizeof *v + (size_t)count * (sizeof *v->m + sizeof *v->leave_seq + sizeof *v->pair_base));
+    mcpg_dpview_t *v = (mcpg_dpview_t *)calloc(
+        1, sizeof *v + (size_t)count * (sizeof *v->m + sizeof *v->leave_seq + sizeof *v->pair_base));
     if (v == NULL) return NULL;
     v->m = (mcpg_member_t *)(void *)(v + 1);
     v->leave_seq = (uint64_t *)(void *)(v->m + count);

@@ -1,7 +1,7 @@
 /* work.c: works: reference counted, pooled, readable without the engine lock once complete.
  *
- * A work holds one reference for its caller and one for the data plane until it is complete. It may outlive group and data plane: the
- * core it came from is counted. Never looks at groups or links except to wait.
+ * A work holds one reference for its caller and one for the data plane until it is complete. It may outlive group and
+ * data plane: the core it came from is counted. Never looks at groups or links except to wait.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,6 +113,12 @@ void mcpg__work_set_state(mcpg_dp_work_t *w, mcpg_wstate_t state) {
     atomic_store_explicit(&w->state, (int)state, memory_order_release);
 }
 
+static void queue_callback(mcpg_dp_core_t *core, mcpg_dp_work_t *w) {
+    w->link = NULL;
+    *core->callbacks_end = w;
+    core->callbacks_end = &w->link;
+}
+
 void mcpg__work_complete(mcpg_dp_work_t *w) {
     mcpg_dp_core_t *core = w->core;
     w->group = NULL;
@@ -120,11 +126,7 @@ void mcpg__work_complete(mcpg_dp_work_t *w) {
     (void)pthread_mutex_lock(&core->lock);
     mcpg__work_set_state(w, MCPG_W_COMPLETE);
     const bool call = w->func != NULL;
-    if (call) {
-        w->link = NULL;
-        *core->callbacks_end = w;
-        core->callbacks_end = &w->link;
-    }
+    if (call) queue_callback(core, w);
     (void)pthread_mutex_unlock(&core->lock);
     if (call) {
         w->dp->kick = true;
@@ -133,19 +135,27 @@ void mcpg__work_complete(mcpg_dp_work_t *w) {
     }
 }
 
-bool mcpg__dp_unlocked_hook(void *user) {
-    mcpg_dp_core_t *core = ((mcpg_dp_t *)user)->core;
+/* One thread at a time, so that callbacks run in the order of completion; it also runs what is queued meanwhile. */
+static bool run_callbacks(mcpg_dp_core_t *core) {
+    bool any = false;
     (void)pthread_mutex_lock(&core->lock);
-    mcpg_dp_work_t *w = core->callbacks;
-    if (w != NULL) {
+    while (!core->calling && core->callbacks != NULL) {
+        mcpg_dp_work_t *w = core->callbacks;
         core->callbacks = w->link;
         if (core->callbacks == NULL) core->callbacks_end = &core->callbacks;
+        core->calling = any = true;
+        (void)pthread_mutex_unlock(&core->lock);
+        w->func(w->user, w);
+        mcpg__dp_work_release(w);
+        (void)pthread_mutex_lock(&core->lock);
+        core->calling = false;
     }
     (void)pthread_mutex_unlock(&core->lock);
-    if (w == NULL) return false;
-    w->func(w->user, w);
-    mcpg__dp_work_release(w);
-    return true;
+    return any;
+}
+
+bool mcpg__dp_unlocked_hook(void *user) {
+    return run_callbacks(((mcpg_dp_t *)user)->core);
 }
 
 mcpg_status_t mcpg__dp_work_test(mcpg_dp_work_t *work) {
@@ -180,11 +190,16 @@ const char *mcpg__dp_work_error(const mcpg_dp_work_t *work) {
     return work->error != NULL && work->error[0] != '\0' ? work->error : mcpg_status_text(work->status);
 }
 
-mcpg_op_kind_t mcpg__dp_work_kind(const mcpg_dp_work_t *work) { return work->op.kind; }
+mcpg_op_kind_t mcpg__dp_work_kind(const mcpg_dp_work_t *work) {
+    return work->op.kind;
+}
 
-uint64_t mcpg__dp_work_seq(const mcpg_dp_work_t *work) { return work->seq; }
+uint64_t mcpg__dp_work_seq(const mcpg_dp_work_t *work) {
+    return work->seq;
+}
 
-mcpg_status_t mcpg__dp_work_on_complete(mcpg_dp_work_t *work, void (*func)(void *user, mcpg_dp_work_t *work), void *user) {
+mcpg_status_t mcpg__dp_work_on_complete(mcpg_dp_work_t *work, void (*func)(void *user, mcpg_dp_work_t *work),
+                                        void *user) {
     mcpg_dp_core_t *core = work->core;
     if (func == NULL) return MCPG_INVALID_ARGUMENT;
     (void)pthread_mutex_lock(&core->lock);
@@ -193,15 +208,25 @@ mcpg_status_t mcpg__dp_work_on_complete(mcpg_dp_work_t *work, void (*func)(void 
     if (!again) {
         work->asked = true;
         work->user = user;
-        if (!complete) work->func = func;
+        work->func = func;
+    }
+    if (!again && complete) { /* behind the callbacks of earlier works */
+        mcpg__dp_work_retain(work);
+        queue_callback(core, work);
+        atomic_fetch_add_explicit(&core->refs, 1u, memory_order_relaxed);
     }
     (void)pthread_mutex_unlock(&core->lock);
     if (again) return MCPG_INVALID_STATE;
-    if (complete) func(user, work);
+    if (complete) {
+        (void)run_callbacks(core);
+        mcpg__core_release(core);
+    }
     return MCPG_OK;
 }
 
-void mcpg__dp_work_retain(mcpg_dp_work_t *work) { atomic_fetch_add_explicit(&work->refs, 1u, memory_order_relaxed); }
+void mcpg__dp_work_retain(mcpg_dp_work_t *work) {
+    atomic_fetch_add_explicit(&work->refs, 1u, memory_order_relaxed);
+}
 
 void mcpg__dp_work_release(mcpg_dp_work_t *work) {
     if (work == NULL || atomic_fetch_sub_explicit(&work->refs, 1u, memory_order_acq_rel) != 1u) return;

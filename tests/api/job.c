@@ -28,7 +28,8 @@ static _Noreturn void job_fail(job_t *job, const char *what, const char *detail)
     fprintf(stderr, "job %s (option %s): %s %s\n", job->role, job->option, what, detail);
     for (uint32_t i = 0; i < job->count; i++) {
         if (!job->procs[i].running) continue;
-        fprintf(stderr, "  rank %u life %u pid %d still runs\n", job->procs[i].rank, job->procs[i].life, (int)job->procs[i].pid);
+        fprintf(stderr, "  rank %u life %u pid %d still runs\n", job->procs[i].rank, job->procs[i].life,
+                (int)job->procs[i].pid);
         kill(job->procs[i].pid, SIGKILL);
     }
     abort();
@@ -46,7 +47,8 @@ void job_begin(job_t *job, const char *role, uint32_t world, const char *option)
     job_begin_bare(job, role, world, option);
     mcpg_coordinator_config_t c = MCPG_COORDINATOR_CONFIG_INITIALIZER;
     char error[512];
-    if (mcpg_coordinator_start(&c, &job->coordinator, error, sizeof(error)) != MCPG_OK) job_fail(job, "no coordinator:", error);
+    if (mcpg_coordinator_start(&c, &job->coordinator, error, sizeof(error)) != MCPG_OK)
+        job_fail(job, "no coordinator:", error);
     (void)mcpg_coordinator_address(job->coordinator, job->address, sizeof(job->address));
 }
 
@@ -58,8 +60,15 @@ proc_t *job_spawn(job_t *job, uint32_t rank, uint32_t life) {
     (void)snprintf(rank_text, sizeof(rank_text), "%u", rank);
     (void)snprintf(world_text, sizeof(world_text), "%u", job->world);
     (void)snprintf(life_text, sizeof(life_text), "%u", life);
-    char *argv[] = {(char *)"/proc/self/exe", (char *)"--child",     (char *)(uintptr_t)job->role, rank_text, world_text, life_text,
-                    job->address,             (char *)(uintptr_t)job->option, NULL};
+    char *argv[] = {(char *)"/proc/self/exe",
+                    (char *)"--child",
+                    (char *)(uintptr_t)job->role,
+                    rank_text,
+                    world_text,
+                    life_text,
+                    job->address,
+                    (char *)(uintptr_t)job->option,
+                    NULL};
     int down[2], up[2];
     if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) job_fail(job, "no pipe", strerror(errno));
     posix_spawn_file_actions_t actions;
@@ -87,7 +96,8 @@ static void read_some(job_t *job, proc_t *p) {
     uint64_t now = now_us();
     struct pollfd fd = {.fd = p->from, .events = POLLIN};
     int left_ms = now < job->deadline_us ? (int)((job->deadline_us - now) / 1000u) : 0;
-    if (poll(&fd, 1, left_ms) <= 0) job_fail(job, "no line in time from rank", (char[]){(char)('0' + p->rank % 10), '\0'});
+    if (poll(&fd, 1, left_ms) <= 0)
+        job_fail(job, "no line in time from rank", (char[]){(char)('0' + p->rank % 10), '\0'});
     ssize_t n = read(p->from, p->line + p->line_len, sizeof(p->line) - 1 - p->line_len);
     if (n <= 0) job_fail(job, "a process ended before its line came: rank", (char[]){(char)('0' + p->rank % 10), '\0'});
     p->line_len += (size_t)n;
@@ -144,7 +154,8 @@ static void finish_one(job_t *job, proc_t *p) {
         (void)poll(&fd, 1, 20); /* its end closes the pipe */
         char drop[256];
         if ((fd.revents & POLLIN) != 0) (void)!read(p->from, drop, sizeof(drop));
-        if ((fd.revents & (POLLHUP | POLLERR)) != 0) (void)poll(NULL, 0, 2); /* between the pipe's end and the process's */
+        if ((fd.revents & (POLLHUP | POLLERR)) != 0)
+            (void)poll(NULL, 0, 2); /* between the pipe's end and the process's */
     }
     reaped(p);
     char text[64];
@@ -188,7 +199,8 @@ void die(const char *file, int line, const char *what, const char *detail) {
 void ok_(const char *file, int line, const char *what, const mcpg_context_t *context, mcpg_status_t status) {
     if (status == MCPG_OK) return;
     char detail[1024];
-    (void)snprintf(detail, sizeof(detail), "gave %s: %s", mcpg_status_name(status), context != NULL ? mcpg_context_error(context) : "");
+    (void)snprintf(detail, sizeof(detail), "gave %s: %s", mcpg_status_name(status),
+                   context != NULL ? mcpg_context_error(context) : "");
     die(file, line, what, detail);
 }
 

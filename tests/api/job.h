@@ -1,7 +1,8 @@
 /* job.h: a tiny bounded harness: one coordinator in the test process, N real processes that run one named role each.
  *
- * A process is the test program itself, executed again with --child, so nothing of the parent's library state is inherited. It talks to the
- * test over its stdin and stdout in lines. Everything has a deadline; whatever is left over is killed by pid.
+ * A process is the test program itself, executed again with --child, so nothing of the parent's library state is
+ * inherited. It talks to the test over its stdin and stdout in lines. Everything has a deadline; whatever is left over
+ * is killed by pid.
  */
 #ifndef MCPG_TESTS_API_JOB_H
 #define MCPG_TESTS_API_JOB_H
@@ -15,7 +16,7 @@
 #include "mooncake/pg.h"
 
 #define JOB_LIMIT_US 60000000u
-#define JOB_PROCS 16
+#define JOB_PROCS    16
 
 /* ---- in the test process ---- */
 typedef struct {
@@ -37,7 +38,7 @@ typedef struct {
 } job_t;
 
 uint64_t now_us(void);
-void job_begin(job_t *job, const char *role, uint32_t world, const char *option); /* coordinator only */
+void job_begin(job_t *job, const char *role, uint32_t world, const char *option);      /* coordinator only */
 void job_begin_bare(job_t *job, const char *role, uint32_t world, const char *option); /* no coordinator */
 proc_t *job_spawn(job_t *job, uint32_t rank, uint32_t life);
 void job_spawn_all(job_t *job);
@@ -63,7 +64,7 @@ extern const role_entry_t roles[]; /* of the test program; ends with a NULL name
 bool job_child_main(int argc, char **argv, int *exit_code);
 
 _Noreturn void die(const char *file, int line, const char *what, const char *detail);
-#define CHECK(cond) ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond, ""))
+#define CHECK(cond)            ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond, ""))
 #define CHECK_TEXT(cond, text) ((cond) ? (void)0 : die(__FILE__, __LINE__, #cond, text))
 /* status must be OK; the context's sentence is printed otherwise. */
 #define OK(context, call) ok_(__FILE__, __LINE__, #call, context, call)
@@ -76,7 +77,7 @@ mcpg_context_t *make_context(const role_t *role);
 /* Order 0..n-1. */
 mcpg_group_t *make_group(mcpg_context_t *c, uint32_t n, uint32_t capacity, bool extension, bool manual);
 mcpg_work_t *start_sum(mcpg_context_t *c, mcpg_group_t *g, int64_t *value); /* all_reduce of one int64 in place */
-int64_t sum(mcpg_context_t *c, mcpg_group_t *g, int64_t value);              /* must have no failed ranks */
+int64_t sum(mcpg_context_t *c, mcpg_group_t *g, int64_t value);             /* must have no failed ranks */
 /* Bitmask over slots of the failed ranks; releases the work. The work must have completed OK. */
 uint32_t hint_of(mcpg_context_t *c, mcpg_work_t *w);
 uint32_t active_mask(mcpg_context_t *c, mcpg_group_t *g);

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/agent_host.h"
 #include "agent/agent_host_codec.h"
 #include "common/codec.h"
+#include "common/eventlog.h"
 #include "common/executor.h"
 
 #define WAIT_US 5000000u
@@ -31,6 +33,7 @@ typedef struct {
     _Atomic uint64_t register_call;
     const mcpg_dp_observer_t *observer;
     uint64_t hold_seq;
+    const char *log_dir;
 } world_t;
 static world_t W;
 
@@ -169,12 +172,14 @@ static void dp_resolve(void *dp, mcpg_gid_t gid, uint64_t id, mcpg_status_t s) {
     (void)dp, (void)gid, (void)id, (void)s;
     see("dp:resolve");
 }
-static const mcpg_dp_ops_t DP = {dp_open, dp_close, dp_check, dp_group, dp_gone, dp_hold, dp_release, dp_install, dp_fence, dp_resolve};
+static const mcpg_dp_ops_t DP = {dp_open, dp_close,   dp_check,   dp_group, dp_gone,
+                                 dp_hold, dp_release, dp_install, dp_fence, dp_resolve};
 
 static void on_attached(void *user, mcpg_incarnation_t inc) {
     (void)user;
     char word[64];
-    (void)snprintf(word, sizeof(word), "attached=%llu.%llu", (unsigned long long)inc.term, (unsigned long long)inc.counter);
+    (void)snprintf(word, sizeof(word), "attached=%llu.%llu", (unsigned long long)inc.term,
+                   (unsigned long long)inc.counter);
     see(word);
 }
 static void on_observe(void *user, const mcpg_dp_observer_t *o) {
@@ -207,6 +212,7 @@ static mcpg_status_t start(const char *address, uint64_t attach_us, mcpg_agent_h
                                     .attach_timeout_us = attach_us,
                                     .seed = 1};
     c.agent.timers = (mcpg_timers_t){200000, 2000000, 5000000, 1000000, 2000000, 30000000, 1000000, 10000000};
+    c.event_log_dir = W.log_dir;
     mcpg__log_init(&c.log, NULL, NULL, "test");
     return mcpg__agent_host_start(&c, out, error, cap);
 }
@@ -280,7 +286,8 @@ typedef struct {
 static void *reg_main(void *arg) {
     static const uint32_t order[] = {0, 1};
     reg_t *r = arg;
-    mcpg_agent_call_register_t call = {.order_count = 2, .order = order, .capacity = 2, .is_extension = true, .timeout_us = r->timeout_us};
+    mcpg_agent_call_register_t call = {
+        .order_count = 2, .order = order, .capacity = 2, .is_extension = true, .timeout_us = r->timeout_us};
     r->status = mcpg__agent_host_register(r->h, &call, &r->done, r->text, sizeof(r->text));
     return NULL;
 }
@@ -289,7 +296,8 @@ static void answer_register(void) {
     mcpg_down_msg_t m;
     memset(&m, 0, sizeof(m));
     m.kind = MCPG_DOWN_REGISTERED;
-    m.u.registered = (mcpg_down_registered_t){.call_id = W.register_call, .gid = {3}, .slot = {1}, .capacity = 2, .isolated = true};
+    m.u.registered =
+        (mcpg_down_registered_t){.call_id = W.register_call, .gid = {3}, .slot = {1}, .capacity = 2, .isolated = true};
     down(&m);
 }
 
@@ -307,8 +315,7 @@ static void do_register(mcpg_agent_host_t *h) {
     assert_true(wait_for("dp:group-isolated")); /* before the call returned */
 }
 
-static void test_hold_is_answered_and_installed(void **state) {
-    (void)state;
+static void run_a_group(void) {
     mcpg_agent_host_t *h = started();
     do_register(h);
     W.hold_seq = 17;
@@ -321,7 +328,8 @@ static void test_hold_is_answered_and_installed(void **state) {
     assert_true(wait_for("up:ACK=17"));
     memset(&m, 0, sizeof(m));
     m.kind = MCPG_DOWN_COMMIT;
-    m.u.commit = (mcpg_down_commit_t){.gid = {3}, .view = {.id = {1, 4}, .active_count = 2, .active = active}, .switch_seq = 17};
+    m.u.commit =
+        (mcpg_down_commit_t){.gid = {3}, .view = {.id = {1, 4}, .active_count = 2, .active = active}, .switch_seq = 17};
     down(&m);
     assert_true(wait_for("up:COMMIT_ACK"));
     assert_true(before("dp:hold", "up:ACK=17"));
@@ -341,12 +349,95 @@ static void test_hold_is_answered_and_installed(void **state) {
     mcpg__agent_host_stop(h);
 }
 
+static void test_hold_is_answered_and_installed(void **state) {
+    (void)state;
+    run_a_group();
+}
+
+/* ---- the event log of a run, stepped again by a fresh machine ---- */
+
+typedef struct {
+    mcpg_agent_t *machine;
+    void *mem;
+    mcpg_agent_effects_t fx;
+    uint8_t *scratch;
+    uint32_t events, effects;
+} replay_t;
+
+static void replay_config(replay_t *r, const mcpg_record_t *rec) {
+    mcpg_agent_config_t config;
+    assert_int_equal(mcpg__agent_config_decode(rec->payload, rec->len, &config), MCPG_OK);
+    size_t size = mcpg_agent_size(&config);
+    r->mem = calloc(1, size);
+    assert_non_null(r->mem);
+    mcpg_agent_effects_worst(&config, &r->fx.cap, &r->fx.arena_cap);
+    r->fx.items = calloc(r->fx.cap, sizeof(*r->fx.items));
+    r->fx.arena = calloc(1, r->fx.arena_cap);
+    r->scratch = malloc(MCPG_MSG_CAP + 4096u);
+    assert_int_equal(mcpg_agent_init(r->mem, size, &config, &r->machine), MCPG_OK);
+}
+
+static bool replay_record(void *user, const mcpg_record_t *rec) {
+    static uint8_t mem[65536];
+    replay_t *r = user;
+    if (rec->kind == MCPG_REC_CONFIG) replay_config(r, rec);
+    if (rec->kind == MCPG_REC_EVENT) {
+        mcpg_arena_t arena = {.base = mem, .cap = sizeof(mem)};
+        mcpg_down_msg_t msg;
+        mcpg_agent_event_t ev;
+        memset(&ev, 0, sizeof(ev));
+        ev.now = rec->now;
+        ev.kind = (mcpg_agent_ev_kind_t)rec->flags;
+        assert_int_equal(mcpg__agent_event_decode(rec->payload, rec->len, &arena, &msg, &ev), MCPG_OK);
+        mcpg_agent_effects_reset(&r->fx);
+        assert_int_equal(mcpg_agent_step(r->machine, &ev, &r->fx), MCPG_OK);
+        r->events++;
+    }
+    if (rec->kind == MCPG_REC_EFFECTS) {
+        uint32_t crc = 0;
+        assert_int_equal(rec->len, 4);
+        for (uint32_t i = 0; i < 4; i++) crc |= (uint32_t)rec->payload[i] << (8u * i);
+        assert_int_equal(crc, mcpg__agent_effects_crc(&r->fx, r->scratch, MCPG_MSG_CAP + 4096u));
+        r->effects++;
+    }
+    return true;
+}
+
+static void test_event_log_replays_bit_for_bit(void **state) {
+    (void)state;
+    char dir[] = "/tmp/mcpg-log-XXXXXX", path[512];
+    W.log_dir = mkdtemp(dir);
+    assert_non_null(W.log_dir);
+    run_a_group();
+    (void)snprintf(path, sizeof(path), "%s/agent-1-4242-00000063.0", dir);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    static uint8_t file[16u << 20];
+    size_t len = fread(file, 1, sizeof(file), f);
+    (void)fclose(f);
+    replay_t r = {.machine = NULL};
+    uint64_t count = 0;
+    mcpg_eventlog_machine_t machine;
+    assert_int_equal(mcpg__eventlog_read(file, len, replay_record, &r, &count, &machine), MCPG_OK);
+    assert_int_equal(machine, MCPG_LOG_AGENT);
+    assert_true(r.events >= 8 && r.effects == r.events);
+    free(r.mem);
+    free(r.fx.items);
+    free(r.fx.arena);
+    free(r.scratch);
+    (void)unlink(path);
+    path[strlen(path) - 1] = '1';
+    (void)unlink(path);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void test_links_checks_and_deaths_go_through(void **state) {
     (void)state;
     mcpg_agent_host_t *h = started();
     static const uint8_t endpoint[] = "e";
-    mcpg_rank_info_t ranks[2] = {{.rank = {0}, .inc = {1, 2}, .state = MCPG_RANK_SYNCED, .host_id = 5, .pid = 1, .endpoint = {endpoint, 1}},
-                                 {.rank = {1}, .inc = {1, 7}, .state = MCPG_RANK_SYNCED, .host_id = 5, .pid = 1, .endpoint = {endpoint, 1}}};
+    mcpg_rank_info_t ranks[2] = {
+        {.rank = {0}, .inc = {1, 2}, .state = MCPG_RANK_SYNCED, .host_id = 5, .pid = 1, .endpoint = {endpoint, 1}},
+        {.rank = {1}, .inc = {1, 7}, .state = MCPG_RANK_SYNCED, .host_id = 5, .pid = 1, .endpoint = {endpoint, 1}}};
     mcpg_down_msg_t m;
     memset(&m, 0, sizeof(m));
     m.kind = MCPG_DOWN_RANK_STATES;
@@ -410,7 +501,8 @@ static void test_event_encoding_round_trips(void **state) {
         {.kind = MCPG_AGENT_EV_DEATH, .u.death = {{1}, {2, 3}, MCPG_PROOF_RELAYED}},
         {.kind = MCPG_AGENT_EV_OP_FAILED, .u.op_failed = {{1}, 2, 3, 2, failed}},
         {.kind = MCPG_AGENT_EV_HELD, .u.held = {{1}, {2, 3}, 4}},
-        {.kind = MCPG_AGENT_EV_CALL_REGISTER, .u.call_register = {9, {key, 3}, {NULL, 0}, {key, 2}, 3, order, 5, true, false, true, 8}},
+        {.kind = MCPG_AGENT_EV_CALL_REGISTER,
+         .u.call_register = {9, {key, 3}, {NULL, 0}, {key, 2}, 3, order, 5, true, false, true, 8}},
         {.kind = MCPG_AGENT_EV_CALL_JOIN, .u.call_join = {1, {2}, 3}},
         {.kind = MCPG_AGENT_EV_CALL_PROPOSE, .u.call_propose = {1, {2}, set, set, 3, 4}},
         {.kind = MCPG_AGENT_EV_CALL_SYNC, .u.call_sync = {1, {2}, set, 3, 4}},
@@ -440,6 +532,7 @@ int main(void) {
                                        T(test_refusal_carries_the_sentence),
                                        T(test_nobody_at_the_address),
                                        T(test_hold_is_answered_and_installed),
+                                       T(test_event_log_replays_bit_for_bit),
                                        T(test_links_checks_and_deaths_go_through),
                                        T(test_stop_answers_open_calls),
                                        T(test_move_to_another_coordinator),

@@ -68,7 +68,9 @@ static void check(world_t *w, uint64_t id, uint64_t now) {
     mcpg_agent_link_check_t c = {.rank = PEER, .inc = INC, .check_id = id};
     mcpg__link_manager_check(w->m, &c, (mcpg_time_t){now});
 }
-static uint64_t next(const world_t *w) { return mcpg__link_manager_next(w->m).us; }
+static uint64_t next(const world_t *w) {
+    return mcpg__link_manager_next(w->m).us;
+}
 static void expect_event(const world_t *w, uint32_t i, mcpg_link_state_t state, uint64_t check_id) {
     assert_true(i < w->event_count);
     assert_int_equal(w->events[i].state, state);

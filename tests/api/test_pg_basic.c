@@ -26,23 +26,26 @@ typedef union {
     double f64[N];
 } any_t;
 
-#define FOR_TYPES(X) X(U8, u8) X(I8, i8) X(U16, u16) X(I16, i16) X(U32, u32) X(I32, i32) X(U64, u64) X(I64, i64) X(F32, f32) X(F64, f64)
+#define FOR_TYPES(X)                                                                                                   \
+    X(U8, u8) X(I8, i8) X(U16, u16) X(I16, i16) X(U32, u32) X(I32, i32) X(U64, u64) X(I64, i64) X(F32, f32) X(F64, f64)
 
 static void put(any_t *a, mcpg_dtype_t t, uint32_t i, double v) {
-#define X(NAME, field) \
+#define X(NAME, field)                                                                                                 \
     if (t == MCPG_##NAME) a->field[i] = (__typeof__(a->field[0]))v;
     FOR_TYPES(X)
 #undef X
 }
 static double take(const any_t *a, mcpg_dtype_t t, uint32_t i) {
-#define X(NAME, field) \
+#define X(NAME, field)                                                                                                 \
     if (t == MCPG_##NAME) return (double)a->field[i];
     FOR_TYPES(X)
 #undef X
     return -1;
 }
 
-static double value_of(uint32_t rank, uint32_t i) { return (double)((rank + i) % 5u + 1u); }
+static double value_of(uint32_t rank, uint32_t i) {
+    return (double)((rank + i) % 5u + 1u);
+}
 
 static double expected(mcpg_redop_t op, uint32_t world, uint32_t i) {
     double v = value_of(0, i);
@@ -75,7 +78,8 @@ static void one_reduce(mcpg_context_t *c, mcpg_group_t *g, const role_t *role, m
         double want = expected(redop, role->world, i);
         if (redop == MCPG_AVG && t != MCPG_F32 && t != MCPG_F64) want = (double)(int64_t)want;
         char text[128];
-        (void)snprintf(text, sizeof(text), "%s %s [%u]: %g, expected %g", mcpg_dtype_name(t), mcpg_redop_name(redop), i, take(&out, t, i), want);
+        (void)snprintf(text, sizeof(text), "%s %s [%u]: %g, expected %g", mcpg_dtype_name(t), mcpg_redop_name(redop), i,
+                       take(&out, t, i), want);
         double d = take(&out, t, i) - want;
         CHECK_TEXT(d < 1e-3 && d > -1e-3, text);
         CHECK(take(&in, t, i) == (double)value_of(role->rank, i));
@@ -205,8 +209,10 @@ static void role_ops(const role_t *role) {
     static char json[65536];
     CHECK(mcpg_context_status_json(c, json, sizeof(json)) < sizeof(json));
     CHECK_TEXT(json[0] == '{' && json[strlen(json) - 1] == '}' && strstr(json, "\"links\":") != NULL, json);
-    if (strcmp(role->option, "tcp") == 0) CHECK_TEXT(strstr(json, "\"shm\"") == NULL && strstr(json, "\"tcp\"") != NULL, json);
-    if (strcmp(role->option, "shm") == 0) CHECK_TEXT(strstr(json, "\"tcp\"") == NULL && strstr(json, "\"shm\"") != NULL, json);
+    if (strcmp(role->option, "tcp") == 0)
+        CHECK_TEXT(strstr(json, "\"shm\"") == NULL && strstr(json, "\"tcp\"") != NULL, json);
+    if (strcmp(role->option, "shm") == 0)
+        CHECK_TEXT(strstr(json, "\"tcp\"") == NULL && strstr(json, "\"shm\"") != NULL, json);
     char small[16];
     CHECK(mcpg_context_status_json(c, small, sizeof(small)) > sizeof(small) && strlen(small) == 15);
     int64_t v[16];
@@ -360,9 +366,9 @@ static void role_callbacks(const role_t *role) {
     mcpg_work_release(kept);
 }
 
-const role_entry_t roles[] = {{"types", role_types},         {"ops", role_ops},           {"again", role_again},
-                              {"single", role_single},       {"subgroups", role_subgroups}, {"mismatch", role_mismatch},
-                              {"callbacks", role_callbacks}, {NULL, NULL}};
+const role_entry_t roles[] = {
+    {"types", role_types},         {"ops", role_ops},           {"again", role_again},         {"single", role_single},
+    {"subgroups", role_subgroups}, {"mismatch", role_mismatch}, {"callbacks", role_callbacks}, {NULL, NULL}};
 
 static void run_job(const char *role, uint32_t world, const char *option) {
     job_t job;
@@ -370,21 +376,40 @@ static void run_job(const char *role, uint32_t world, const char *option) {
     job_spawn_all(&job);
     job_end(&job);
 }
-static void test_types(void **state) { (void)state, run_job("types", 4, ""); }
-static void test_ops(void **state) { (void)state, run_job("ops", 4, ""); }
-static void test_ops_tcp(void **state) { (void)state, run_job("ops", 4, "tcp"); }
-static void test_ops_shm(void **state) { (void)state, run_job("ops", 4, "shm"); }
-static void test_again(void **state) { (void)state, run_job("again", 4, ""); }
-static void test_single(void **state) { (void)state, run_job("single", 1, ""); }
-static void test_subgroups(void **state) { (void)state, run_job("subgroups", 4, ""); }
-static void test_mismatch(void **state) { (void)state, run_job("mismatch", 4, ""); }
-static void test_callbacks(void **state) { (void)state, run_job("callbacks", 3, ""); }
+static void test_types(void **state) {
+    (void)state, run_job("types", 4, "");
+}
+static void test_ops(void **state) {
+    (void)state, run_job("ops", 4, "");
+}
+static void test_ops_tcp(void **state) {
+    (void)state, run_job("ops", 4, "tcp");
+}
+static void test_ops_shm(void **state) {
+    (void)state, run_job("ops", 4, "shm");
+}
+static void test_again(void **state) {
+    (void)state, run_job("again", 4, "");
+}
+static void test_single(void **state) {
+    (void)state, run_job("single", 1, "");
+}
+static void test_subgroups(void **state) {
+    (void)state, run_job("subgroups", 4, "");
+}
+static void test_mismatch(void **state) {
+    (void)state, run_job("mismatch", 4, "");
+}
+static void test_callbacks(void **state) {
+    (void)state, run_job("callbacks", 3, "");
+}
 
 int main(int argc, char **argv) {
     int code;
     if (job_child_main(argc, argv, &code)) return code;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single),    cmocka_unit_test(test_types),     cmocka_unit_test(test_ops),
-                                       cmocka_unit_test(test_ops_tcp),   cmocka_unit_test(test_ops_shm),   cmocka_unit_test(test_again),
-                                       cmocka_unit_test(test_subgroups), cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_callbacks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_single),    cmocka_unit_test(test_types),    cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_ops_tcp),   cmocka_unit_test(test_ops_shm),  cmocka_unit_test(test_again),
+        cmocka_unit_test(test_subgroups), cmocka_unit_test(test_mismatch), cmocka_unit_test(test_callbacks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_pg_errors.c: wrong input and missing peers: a typed error with a useful sentence, in bounded time, and the others go on. */
+/* test_pg_errors.c: wrong input and missing peers: a typed error with a useful sentence, in bounded time, and the
+ * others go on. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -65,7 +66,8 @@ static void test_bad_config(void **state) {
     newer.c.struct_size = sizeof(newer);
     newer.c.coordinator = "127.0.0.1:9";
     newer.c.connect_timeout_us = 200000;
-    assert_int_equal(try_context(&newer.c, error, sizeof(error)), MCPG_UNAVAILABLE); /* a tail of zeros is nothing new */
+    assert_int_equal(try_context(&newer.c, error, sizeof(error)),
+                     MCPG_UNAVAILABLE); /* a tail of zeros is nothing new */
     newer.more = 1;
     assert_int_equal(try_context(&newer.c, error, sizeof(error)), MCPG_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "mcpg_config_t"));
@@ -114,7 +116,8 @@ static void expect_mismatch(mcpg_context_t *c, mcpg_group_config_t *d, const cha
 
 static void role_declare(const role_t *role) {
     mcpg_context_t *c = make_context(role);
-    static const uint32_t right[] = {0, 1}, swapped[] = {1, 0}, more[] = {0, 1, 2}, twice[] = {0, 1, 1}, foreign[] = {5};
+    static const uint32_t right[] = {0, 1}, swapped[] = {1, 0}, more[] = {0, 1, 2}, twice[] = {0, 1, 1},
+                          foreign[] = {5};
     mcpg_group_t *g = NULL;
     mcpg_group_config_t d = declare(right, 2);
     if (role->rank == 1) {
@@ -256,6 +259,35 @@ static void test_forked_child_is_refused(void **state) {
     job_end(&job);
 }
 
+static void role_fork_server(const role_t *role) {
+    CHECK(mcpg_version()[0] != '\0'); /* loaded, not in use: its children may use it */
+    pid_t pids[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        pids[r] = fork();
+        if (pids[r] != 0) continue;
+        role_t own = *role;
+        own.rank = r;
+        mcpg_context_t *c = make_context(&own);
+        mcpg_group_t *g = make_group(c, 2, 0, false, false);
+        CHECK(sum(c, g, 1) == 2);
+        mcpg_group_destroy(g);
+        mcpg_context_destroy(c);
+        _exit(0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        int status = -1;
+        CHECK(waitpid(pids[r], &status, 0) == pids[r] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+static void test_children_of_a_fork_server(void **state) {
+    (void)state;
+    job_t job;
+    job_begin(&job, "fork_server", 1, "");
+    job_spawn_all(&job);
+    job_end(&job);
+}
+
 /* ---- election over a key-value store (files under one lock) ---- */
 
 typedef struct {
@@ -290,7 +322,8 @@ static void store(const files_t *f, const char *key, const void *value, size_t l
     CHECK(fd >= 0 && write(fd, value, len) == (ssize_t)len);
     close(fd);
 }
-static mcpg_status_t kv_get(void *user, const char *key, void *value, size_t cap, size_t *len_out, uint32_t timeout_ms) {
+static mcpg_status_t kv_get(void *user, const char *key, void *value, size_t cap, size_t *len_out,
+                            uint32_t timeout_ms) {
     for (uint64_t t0 = now_us();;) {
         int fd = store_lock(user);
         size_t n = load(user, key, value, cap);
@@ -309,8 +342,8 @@ static mcpg_status_t kv_set(void *user, const char *key, const void *value, size
     close(fd);
     return MCPG_OK;
 }
-static mcpg_status_t kv_compare_set(void *user, const char *key, const void *expected, size_t expected_len, const void *desired,
-                                    size_t desired_len, void *value, size_t cap, size_t *len_out) {
+static mcpg_status_t kv_compare_set(void *user, const char *key, const void *expected, size_t expected_len,
+                                    const void *desired, size_t desired_len, void *value, size_t cap, size_t *len_out) {
     char now[4096];
     int fd = store_lock(user);
     size_t n = load(user, key, now, sizeof(now));
@@ -381,8 +414,9 @@ static void test_election(void **state) {
     rmdir(dir);
 }
 
-const role_entry_t roles[] = {{"declare", role_declare}, {"lonely", role_lonely}, {"twice", role_twice},
-                              {"fork", role_fork},       {"elect", role_elect},   {NULL, NULL}};
+const role_entry_t roles[] = {
+    {"declare", role_declare},         {"lonely", role_lonely}, {"twice", role_twice}, {"fork", role_fork},
+    {"fork_server", role_fork_server}, {"elect", role_elect},   {NULL, NULL}};
 
 int main(int argc, char **argv) {
     int code;
@@ -394,6 +428,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(test_founder_that_never_comes),
                                        cmocka_unit_test(test_rank_in_use),
                                        cmocka_unit_test(test_forked_child_is_refused),
+                                       cmocka_unit_test(test_children_of_a_fork_server),
                                        cmocka_unit_test(test_election)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_pg_failure.c: processes that are killed with SIGKILL, and what the others see: hints, views, replacement, agreement, manual mode. */
+/* test_pg_failure.c: processes that are killed with SIGKILL, and what the others see: hints, views, replacement,
+ * agreement, manual mode. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,10 +13,11 @@
 #include "job.h"
 
 #define VICTIM 2u
-#define ALL 0xfu
-#define REST (ALL & ~(1u << VICTIM))
+#define ALL    0xfu
+#define REST   (ALL & ~(1u << VICTIM))
 
-/* Everybody enters; the victim says so and never calls: it is killed while the others wait in their all_reduce. Returns the hint. */
+/* Everybody enters; the victim says so and never calls: it is killed while the others wait in their all_reduce. Returns
+ * the hint. */
 static uint32_t lose_the_victim(mcpg_context_t *c, mcpg_group_t *g, const role_t *role) {
     CHECK(sum(c, g, 1) == role->world);
     say("ready");
@@ -126,9 +128,15 @@ static void kill_and_replace(const char *option) {
     assert_true(fresh->running);
     job_end(&job);
 }
-static void test_kill_and_replace(void **state) { (void)state, kill_and_replace(""); }
-static void test_kill_and_replace_tcp(void **state) { (void)state, kill_and_replace("tcp"); }
-static void test_kill_and_replace_shm(void **state) { (void)state, kill_and_replace("shm"); }
+static void test_kill_and_replace(void **state) {
+    (void)state, kill_and_replace("");
+}
+static void test_kill_and_replace_tcp(void **state) {
+    (void)state, kill_and_replace("tcp");
+}
+static void test_kill_and_replace_shm(void **state) {
+    (void)state, kill_and_replace("shm");
+}
 
 /* ---- agreement ---- */
 
@@ -142,7 +150,8 @@ static void role_sync(const role_t *role) {
     OK(c, mcpg_group_sync_after_failure(g, 20000000, &r));
     uint32_t failed = 0;
     for (uint32_t i = 0; i < r.slot_count; i++) failed |= r.failed[i] ? 1u << i : 0u;
-    say("agreed %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %x", r.term, r.epoch, r.first_failed_seq, r.resume_seq, failed);
+    say("agreed %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %x", r.term, r.epoch, r.first_failed_seq, r.resume_seq,
+        failed);
     CHECK(r.first_failed_seq == 1 && r.resume_seq == UINT64_C(1) << 32);
     mcpg_view_t v;
     OK(c, mcpg_group_view(g, &v));
@@ -389,8 +398,9 @@ static void test_two_killed(void **state) {
     job_end(&job);
 }
 
-const role_entry_t roles[] = {{"kill", role_kill}, {"sync", role_sync}, {"manual", role_manual}, {"planned", role_planned},
-                              {"grow", role_grow}, {"two", role_two},   {NULL, NULL}};
+const role_entry_t roles[] = {
+    {"kill", role_kill}, {"sync", role_sync}, {"manual", role_manual}, {"planned", role_planned}, {"grow", role_grow},
+    {"two", role_two},   {NULL, NULL}};
 
 int main(int argc, char **argv) {
     int code;

@@ -1,4 +1,5 @@
-/* test_version_mismatch.c: a hand-made ATTACH of another protocol version is refused with both versions named; a right one still attaches. */
+/* test_version_mismatch.c: a hand-made ATTACH of another protocol version is refused with both versions named; a right
+ * one still attaches. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -41,7 +42,9 @@ static bool on_message(void *user, const uint8_t *buf, size_t len) {
     pthread_mutex_unlock(&mu);
     return true;
 }
-static void on_closed(void *user, mcpg_status_t why) { (void)user, (void)why; }
+static void on_closed(void *user, mcpg_status_t why) {
+    (void)user, (void)why;
+}
 
 static bool wait_for(const bool *flag) {
     struct timespec until;

@@ -1,5 +1,5 @@
 /* fake_link.c: see fake_link.h. Never used outside tests. */
-#include "fake_link.h"
+#include "fake_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,49 +7,13 @@
 
 #include "common/executor.h"
 
-#define RANKS 16u
-
-typedef enum { F_DATA, F_LARGE, F_LEFT, F_NACK, F_DEATH, F_PROBE, F_ANSWER } fkind_t;
-typedef struct fmsg {
-    struct fmsg *next;
-    fkind_t kind;
-    mcpg_incarnation_t inc; /* of the sender */
-    mcpg_msg_key_t key;
-    mcpg_msg_sig_t sig;
-    mcpg_lx_t *lx; /* F_LARGE */
-    uint32_t from;
-    uint8_t *data;
-} fmsg_t;
-typedef struct ftomb {
-    struct ftomb *next;
-    uint32_t from;
-    mcpg_msg_key_t key;
-    bool mismatch;
-    mcpg_msg_sig_t sig;
-} ftomb_t;
-typedef struct { fmsg_t *head, **end; bool blocked; } fqueue_t;
-typedef struct { mcpg_incarnation_t inc; mcpg_link_st_t st; uint64_t heard; } fpeer_t;
-struct mcpg_engine {
-    mcpg_engine_hooks_t hooks;
-    mcpg_dp_observer_t observer;
-    mcpg_rank_t rank;
-    mcpg_incarnation_t own;
-    fpeer_t peer[RANKS];
-    mcpg_lx_t *recvs, *sends, *ended; /* linked by next */
-    fmsg_t *kept;
-    ftomb_t *tombs;
-    bool locked, kicked, dead, hung;
-};
-static struct {
-    mcpg_engine_t *e[RANKS];
-    fqueue_t q[RANKS][RANKS];
-    uint64_t now, delivered, rng, kill_at;
-    uint32_t kill_rank;
-    bool kill_keep;
-} net;
+fnet_t fake_net;
+#define net fake_net
 
 /* Replaces the clock of src/common. */
-mcpg_time_t mcpg__now(void) { return (mcpg_time_t){net.now}; }
+mcpg_time_t mcpg__now(void) {
+    return (mcpg_time_t){net.now};
+}
 
 static uint64_t rnd(void) {
     net.rng ^= net.rng << 13;
@@ -153,7 +117,8 @@ static void end_op(mcpg_engine_t *e, uint32_t peer, const mcpg_msg_key_t *key, c
 }
 
 static bool sig_equal(const mcpg_msg_sig_t *a, const mcpg_msg_sig_t *b) {
-    return a->kind == b->kind && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root && a->bytes == b->bytes;
+    return a->kind == b->kind && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
+           a->bytes == b->bytes;
 }
 
 /* A message meets its receive. */
@@ -173,14 +138,16 @@ static void meet(mcpg_engine_t *e, mcpg_lx_t *r, fmsg_t *m) {
     end(e, r, MCPG_LX_DONE);
 }
 
-static bool key_equal(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) { return memcmp(a, b, sizeof *a) == 0; }
+static bool key_equal(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
 
-static void free_msg(fmsg_t *m) {
+void fake_free_msg(fmsg_t *m) {
     free(m->data);
     free(m);
 }
 
-static void lose_peer(mcpg_engine_t *e, uint32_t peer, mcpg_lx_result_t why) {
+void fake_lose_peer(mcpg_engine_t *e, uint32_t peer, mcpg_lx_result_t why) {
     for (mcpg_lx_t *x = e->recvs, *next; x != NULL; x = next) {
         next = x->next;
         if (x->peer.v == peer) end(e, x, why);
@@ -191,13 +158,13 @@ static void lose_peer(mcpg_engine_t *e, uint32_t peer, mcpg_lx_result_t why) {
     }
 }
 
-static void drop_large(uint32_t from, uint32_t to, const mcpg_lx_t *only) {
+void fake_drop_large(uint32_t from, uint32_t to, const mcpg_lx_t *only) {
     fqueue_t *q = &net.q[from][to];
     for (fmsg_t **at = &q->head; *at != NULL;) {
         fmsg_t *m = *at;
         if (m->kind == F_LARGE && (only == NULL || m->lx == only)) {
             *at = m->next;
-            free_msg(m);
+            fake_free_msg(m);
         } else {
             at = &m->next;
         }
@@ -209,7 +176,7 @@ static void drop_large(uint32_t from, uint32_t to, const mcpg_lx_t *only) {
         fmsg_t *m = *at;
         if (m->from == from && m->kind == F_LARGE && (only == NULL || m->lx == only)) {
             *at = m->next;
-            free_msg(m);
+            fake_free_msg(m);
         } else {
             at = &m->next;
         }
@@ -225,7 +192,7 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
         for (mcpg_lx_t *r = e->recvs; r != NULL; r = r->next) {
             if (r->peer.v == m->from && mcpg__inc_eq(r->peer_inc, m->inc) && key_equal(&r->key, &m->key)) {
                 meet(e, r, m);
-                free_msg(m);
+                fake_free_msg(m);
                 return;
             }
         }
@@ -235,22 +202,29 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
         *at = m;
         return;
     }
-    case F_LEFT: end_op(e, m->from, &m->key, NULL); break;
-    case F_NACK: end_op(e, m->from, &m->key, &m->sig); break;
+    case F_LEFT:
+        end_op(e, m->from, &m->key, NULL);
+        break;
+    case F_NACK:
+        end_op(e, m->from, &m->key, &m->sig);
+        break;
     case F_DEATH:
         e->peer[m->from].st = MCPG_LINK_ST_DEAD;
-        lose_peer(e, m->from, MCPG_LX_PEER_DEAD);
-        if (e->hooks.link_changed != NULL) e->hooks.link_changed(e->hooks.user, (mcpg_rank_t){m->from}, m->inc, MCPG_LINK_ST_DEAD);
-        if (e->observer.death != NULL) (void)e->observer.death(e->observer.user, (mcpg_rank_t){m->from}, m->inc, MCPG_PROOF_PIDFD);
+        fake_lose_peer(e, m->from, MCPG_LX_PEER_DEAD);
+        if (e->hooks.link_changed != NULL)
+            e->hooks.link_changed(e->hooks.user, (mcpg_rank_t){m->from}, m->inc, MCPG_LINK_ST_DEAD);
+        if (e->observer.death != NULL)
+            (void)e->observer.death(e->observer.user, (mcpg_rank_t){m->from}, m->inc, MCPG_PROOF_PIDFD);
         break;
     case F_PROBE: {
         fmsg_t answer = {.kind = F_ANSWER};
         push(e->rank.v, m->from, &answer);
         break;
     }
-    case F_ANSWER: break;
+    case F_ANSWER:
+        break;
     }
-    free_msg(m);
+    fake_free_msg(m);
 }
 
 static void turn(mcpg_engine_t *e) {
@@ -273,12 +247,12 @@ void fake_kill(uint32_t rank, bool keep_in_flight) {
     e->dead = true;
     for (uint32_t i = 0; i < RANKS; i++) {
         if (i == rank || net.e[i] == NULL) continue;
-        drop_large(rank, i, NULL);
-        drop_large(i, rank, NULL);
+        fake_drop_large(rank, i, NULL);
+        fake_drop_large(i, rank, NULL);
         while (!keep_in_flight && net.q[rank][i].head != NULL) {
             fmsg_t *m = net.q[rank][i].head;
             net.q[rank][i].head = m->next;
-            free_msg(m);
+            fake_free_msg(m);
         }
         if (net.q[rank][i].head == NULL) net.q[rank][i].end = &net.q[rank][i].head;
         fmsg_t death = {.kind = F_DEATH};
@@ -292,7 +266,9 @@ void fake_kill_at(uint32_t rank, uint64_t delivered, bool keep_in_flight) {
     net.kill_keep = keep_in_flight;
 }
 
-bool fake_is_dead(uint32_t rank) { return net.e[rank]->dead; }
+bool fake_is_dead(uint32_t rank) {
+    return net.e[rank]->dead;
+}
 
 bool fake_step(void) {
     if (net.delivered >= net.kill_at) {
@@ -309,7 +285,8 @@ bool fake_step(void) {
     uint32_t to[RANKS * RANKS], n = 0;
     for (uint32_t i = 0; i < RANKS; i++) {
         for (uint32_t k = 0; k < RANKS; k++) {
-            if (net.q[i][k].head == NULL || net.q[i][k].blocked || net.e[k] == NULL || net.e[k]->hung || net.e[i]->hung) continue;
+            if (net.q[i][k].head == NULL || net.q[i][k].blocked || net.e[k] == NULL || net.e[k]->hung || net.e[i]->hung)
+                continue;
             ready[n] = &net.q[i][k];
             to[n++] = k;
         }
@@ -322,7 +299,7 @@ bool fake_step(void) {
     net.delivered++;
     mcpg_engine_t *e = net.e[to[pick]];
     if (e->dead) {
-        free_msg(m);
+        fake_free_msg(m);
         return true;
     }
     deliver(e, m);
@@ -334,7 +311,7 @@ void fake_drain(void) {
     while (fake_step()) continue;
 }
 
-static uint64_t next_deadline(void) {
+uint64_t fake_next_deadline(void) {
     uint64_t at = UINT64_MAX;
     for (uint32_t i = 0; i < RANKS; i++) {
         mcpg_engine_t *e = net.e[i];
@@ -345,7 +322,7 @@ static uint64_t next_deadline(void) {
     return at;
 }
 
-static void tick(uint64_t at) {
+void fake_tick(uint64_t at) {
     if (at > net.now) net.now = at;
     for (uint32_t i = 0; i < RANKS; i++)
         if (net.e[i] != NULL && !net.e[i]->dead && !net.e[i]->hung) turn(net.e[i]);
@@ -354,29 +331,31 @@ static void tick(uint64_t at) {
 void fake_advance(uint64_t us) {
     const uint64_t until = net.now + us;
     fake_drain();
-    for (uint64_t at = next_deadline(); at < until; at = next_deadline()) {
-        tick(at);
+    for (uint64_t at = fake_next_deadline(); at < until; at = fake_next_deadline()) {
+        fake_tick(at);
         fake_drain();
     }
-    tick(until);
+    fake_tick(until);
     fake_drain();
 }
 
-uint64_t fake_delivered(void) { return net.delivered; }
+uint64_t fake_delivered(void) {
+    return net.delivered;
+}
 
 void fake_cut(uint32_t a, uint32_t b) {
-    drop_large(a, b, NULL);
-    drop_large(b, a, NULL);
+    fake_drop_large(a, b, NULL);
+    fake_drop_large(b, a, NULL);
     for (uint32_t side = 0; side < 2; side++) {
         const uint32_t from = side ? b : a, to = side ? a : b;
         while (net.q[from][to].head != NULL) {
             fmsg_t *m = net.q[from][to].head;
             net.q[from][to].head = m->next;
-            free_msg(m);
+            fake_free_msg(m);
         }
         net.q[from][to].end = &net.q[from][to].head;
         net.e[to]->peer[from].st = MCPG_LINK_ST_DOWN;
-        lose_peer(net.e[to], from, MCPG_LX_LINK_LOST);
+        fake_lose_peer(net.e[to], from, MCPG_LX_LINK_LOST);
         net.e[to]->kicked = true;
     }
 }
@@ -397,8 +376,12 @@ void fake_heal(uint32_t a, uint32_t b) {
     }
 }
 
-void fake_block(uint32_t from, uint32_t to, bool blocked) { net.q[from][to].blocked = blocked; }
-void fake_hang(uint32_t rank, bool hung) { net.e[rank]->hung = hung; }
+void fake_block(uint32_t from, uint32_t to, bool blocked) {
+    net.q[from][to].blocked = blocked;
+}
+void fake_hang(uint32_t rank, bool hung) {
+    net.e[rank]->hung = hung;
+}
 
 uint32_t fake_posted(uint32_t rank) {
     uint32_t n = 0;
@@ -455,7 +438,7 @@ void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x) {
         if (m->from != x->peer.v || !mcpg__inc_eq(m->inc, x->peer_inc) || !key_equal(&m->key, &x->key)) continue;
         *at = m->next;
         meet(e, x, m);
-        free_msg(m);
+        fake_free_msg(m);
         return;
     }
     const fpeer_t *p = &e->peer[x->peer.v];
@@ -472,19 +455,21 @@ void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x) {
 void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x) {
     (void)(unlist(&e->recvs, x) || unlist(&e->sends, x) || unlist(&e->ended, x));
     x->state = 0;
-    drop_large(e->rank.v, x->peer.v, x);
+    fake_drop_large(e->rank.v, x->peer.v, x);
 }
 
-static void drop_kept(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view, uint64_t below, const mcpg_msg_key_t *op) {
+static void drop_kept(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view, uint64_t below,
+                      const mcpg_msg_key_t *op) {
     for (fmsg_t **at = &e->kept; *at != NULL;) {
         fmsg_t *m = *at;
         const mcpg_view_id_t v = {m->key.view_term, m->key.view_epoch};
         bool drop = m->key.gid == gid;
         if (op != NULL) drop = same_op(op, &m->key);
-        if (view != NULL) drop = drop && (m->key.flags & MCPG_KEY_P2P) == 0 && mcpg__view_cmp(v, *view) <= 0 && m->key.seq < below;
+        if (view != NULL)
+            drop = drop && (m->key.flags & MCPG_KEY_P2P) == 0 && mcpg__view_cmp(v, *view) <= 0 && m->key.seq < below;
         if (drop) {
             *at = m->next;
-            free_msg(m);
+            fake_free_msg(m);
         } else {
             at = &m->next;
         }
@@ -502,8 +487,12 @@ void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_me
     if ((key->flags & MCPG_KEY_P2P) == 0) drop_kept(e, 0, NULL, 0, key);
 }
 
-void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below) { drop_kept(e, gid, &view, below, NULL); }
-void mcpg__link_forget_group(mcpg_engine_t *e, uint32_t gid) { drop_kept(e, gid, NULL, 0, NULL); }
+void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below) {
+    drop_kept(e, gid, &view, below, NULL);
+}
+void mcpg__link_forget_group(mcpg_engine_t *e, uint32_t gid) {
+    drop_kept(e, gid, NULL, 0, NULL);
+}
 
 mcpg_link_st_t mcpg__link_state(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     const fpeer_t *p = &e->peer[rank.v];
@@ -519,124 +508,4 @@ void mcpg__link_probe(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc
 uint64_t mcpg__link_last_heard_us(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     (void)inc;
     return e->peer[rank.v].heard;
-}
-
-/* ---- engine.h ---- */
-mcpg_status_t mcpg__engine_create(const mcpg_engine_config_t *config, mcpg_engine_t **out, char *error, size_t error_cap) {
-    (void)error;
-    (void)error_cap;
-    mcpg_engine_t *e = calloc(1, sizeof *e);
-    if (e == NULL || config->rank.v >= RANKS) {
-        free(e);
-        return MCPG_NO_MEMORY;
-    }
-    e->hooks = config->hooks;
-    e->rank = config->rank;
-    net.e[config->rank.v] = e;
-    *out = e;
-    return MCPG_OK;
-}
-
-void mcpg__engine_destroy(mcpg_engine_t *e) {
-    if (e == NULL) return;
-    MCPG_ASSERT(e->dead || (e->recvs == NULL && e->sends == NULL));
-    for (uint32_t i = 0; i < RANKS; i++) {
-        drop_large(e->rank.v, i, NULL);
-        drop_large(i, e->rank.v, NULL);
-        while (net.q[i][e->rank.v].head != NULL) {
-            fmsg_t *m = net.q[i][e->rank.v].head;
-            net.q[i][e->rank.v].head = m->next;
-            free_msg(m);
-        }
-        net.q[i][e->rank.v].end = &net.q[i][e->rank.v].head;
-        while (net.q[e->rank.v][i].head != NULL) {
-            fmsg_t *m = net.q[e->rank.v][i].head;
-            net.q[e->rank.v][i].head = m->next;
-            free_msg(m);
-        }
-        net.q[e->rank.v][i].end = &net.q[e->rank.v][i].head;
-    }
-    while (e->kept != NULL) {
-        fmsg_t *m = e->kept;
-        e->kept = m->next;
-        free_msg(m);
-    }
-    while (e->tombs != NULL) {
-        ftomb_t *t = e->tombs;
-        e->tombs = t->next;
-        free(t);
-    }
-    net.e[e->rank.v] = NULL;
-    free(e);
-}
-
-void mcpg__engine_lock(mcpg_engine_t *e) {
-    MCPG_ASSERT(!e->locked);
-    e->locked = true;
-}
-void mcpg__engine_unlock(mcpg_engine_t *e) {
-    MCPG_ASSERT(e->locked);
-    e->locked = false;
-}
-void mcpg__engine_kick(mcpg_engine_t *e) { e->kicked = true; }
-
-bool mcpg__engine_wait(mcpg_engine_t *e, bool (*done)(void *arg), void *arg, uint64_t deadline_us) {
-    (void)e;
-    while (!done(arg)) {
-        if (fake_step()) continue;
-        uint64_t at = next_deadline();
-        if (deadline_us < at) at = deadline_us;
-        if (at == UINT64_MAX) return false; /* nothing will ever move */
-        tick(at);
-        if (net.now >= deadline_us) return done(arg);
-    }
-    return true;
-}
-
-void mcpg__engine_set_observer(mcpg_engine_t *e, const mcpg_dp_observer_t *observer) {
-    memset(&e->observer, 0, sizeof e->observer);
-    if (observer != NULL) e->observer = *observer;
-}
-void mcpg__engine_set_incarnation(mcpg_engine_t *e, mcpg_incarnation_t own) { e->own = own; }
-
-size_t mcpg__engine_endpoint(const mcpg_engine_t *e, uint8_t *buf, size_t cap) {
-    if (cap != 0) buf[0] = (uint8_t)e->rank.v;
-    return 1;
-}
-
-void mcpg__engine_open_link(mcpg_engine_t *e, const mcpg_dp_peer_t *peer) {
-    fpeer_t *p = &e->peer[peer->rank.v];
-    if (mcpg__inc_cmp(peer->inc, p->inc) <= 0) return;
-    lose_peer(e, peer->rank.v, MCPG_LX_PEER_DEAD);
-    *p = (fpeer_t){peer->inc, MCPG_LINK_ST_UP, net.now};
-    e->kicked = true;
-}
-
-void mcpg__engine_close_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, bool dead) {
-    if (!mcpg__inc_eq(e->peer[rank.v].inc, inc)) return;
-    e->peer[rank.v].st = dead ? MCPG_LINK_ST_DEAD : MCPG_LINK_ST_DOWN;
-    lose_peer(e, rank.v, dead ? MCPG_LX_PEER_DEAD : MCPG_LX_LINK_LOST);
-    e->kicked = true;
-}
-
-void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id) {
-    if (e->observer.link_checked != NULL)
-        (void)e->observer.link_checked(e->observer.user, rank, inc, check_id, e->peer[rank.v].st == MCPG_LINK_ST_UP);
-}
-
-void mcpg__engine_tell_op_failed(mcpg_engine_t *e, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed,
-                                 uint32_t count) {
-    if (e->observer.op_failed != NULL) (void)e->observer.op_failed(e->observer.user, gid, report_id, seq, failed, count);
-}
-
-size_t mcpg__engine_links_json(mcpg_engine_t *e, char *buf, size_t cap) {
-    (void)e;
-    if (cap > 2) memcpy(buf, "[]", 3);
-    return 2;
-}
-
-const char *mcpg__link_transport_name(const mcpg_engine_t *e, mcpg_rank_t rank) {
-    (void)e;
-    (void)rank;
-    return "fake";
 }

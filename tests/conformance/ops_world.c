@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-static bool on_failed(void *user, mcpg_gid_t gid, uint64_t id, uint64_t seq, const mcpg_member_t *failed, uint32_t count) {
+static bool on_failed(void *user, mcpg_gid_t gid, uint64_t id, uint64_t seq, const mcpg_member_t *failed,
+                      uint32_t count) {
     const struct world_seat *seat = user;
     world_t *w = seat->w;
     (void)pthread_mutex_lock(&w->lock);
@@ -64,14 +65,18 @@ void world_group(world_t *w, uint32_t gid, bool isolated) {
     }
 }
 
-void world_commit(world_t *w, uint32_t rank, uint32_t gid, uint64_t epoch, uint32_t active, uint64_t switch_seq, const mcpg_leave_t *leaves,
-                  uint32_t leave_count, bool sync) {
+void world_commit(world_t *w, uint32_t rank, uint32_t gid, uint64_t epoch, uint32_t active, uint64_t switch_seq,
+                  const mcpg_leave_t *leaves, uint32_t leave_count, bool sync) {
     mcpg_member_t members[WORLD_MAX];
     uint32_t count = 0;
     for (uint32_t s = 0; s < w->n; s++)
         if ((active >> s) & 1u) members[count++] = (mcpg_member_t){{s}, {s}, w->inc[s]};
-    const mcpg_down_commit_t c = {.gid = {gid}, .view = {{1, epoch}, count, members}, .switch_seq = switch_seq, .leave_count = leave_count,
-                                  .leaves = leaves, .sync = sync};
+    const mcpg_down_commit_t c = {.gid = {gid},
+                                  .view = {{1, epoch}, count, members},
+                                  .switch_seq = switch_seq,
+                                  .leave_count = leave_count,
+                                  .leaves = leaves,
+                                  .sync = sync};
     mcpg__dp_ops()->install_view(w->dp[rank], &c);
 }
 
@@ -115,7 +120,8 @@ void world_free(world_t *w) {
     free(w);
 }
 
-mcpg_status_t world_try(world_t *w, uint32_t rank, uint32_t gid, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t cap) {
+mcpg_status_t world_try(world_t *w, uint32_t rank, uint32_t gid, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error,
+                        size_t cap) {
     return mcpg__dp_submit(w->dp[rank], (mcpg_gid_t){gid}, op, out, error, cap);
 }
 
@@ -141,7 +147,8 @@ mcpg_status_t world_wait(world_t *w, mcpg_dp_work_t *work) {
         (void)mcpg__dp_status_json(w->dp[r], json, sizeof json);
         print_error("rank %u: %s\n", r, json);
     }
-    fail_msg("operation %s %llu did not complete", mcpg_op_name(mcpg__dp_work_kind(work)), (unsigned long long)mcpg__dp_work_seq(work));
+    fail_msg("operation %s %llu did not complete", mcpg_op_name(mcpg__dp_work_kind(work)),
+             (unsigned long long)mcpg__dp_work_seq(work));
     return status;
 }
 

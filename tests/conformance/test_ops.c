@@ -1,4 +1,5 @@
-/* test_ops.c: every operation with sample types, sizes, roots and worlds, over each transport; results, and the memory around them. */
+/* test_ops.c: every operation with sample types, sizes, roots and worlds, over each transport; results, and the memory
+ * around them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,32 +13,60 @@
 #include "ops_world.h"
 #ifdef OPS_FAKE
 #include "fake_link.h"
-#define TRANSPORTS {"fake"}
-#define RANKS {1, 2, 3, 4, 7}
+#define TRANSPORTS                                                                                                     \
+    { "fake" }
+#define RANKS                                                                                                          \
+    { 1, 2, 3, 4, 7 }
 #else
-#define TRANSPORTS {"shm", "tcp"}
-#define RANKS {1, 2, 3, 4}
+#define TRANSPORTS                                                                                                     \
+    { "shm", "tcp" }
+#define RANKS                                                                                                          \
+    { 1, 2, 3, 4 }
 #endif
 
 #define GUARD 64u
 
 /* ---- values small enough to be exact in every type ---- */
-static double value(uint32_t rank, uint32_t piece, size_t i) { return (double)((rank * 3u + piece * 5u + i) % 4u + 1u); }
+static double value(uint32_t rank, uint32_t piece, size_t i) {
+    return (double)((rank * 3u + piece * 5u + i) % 4u + 1u);
+}
 
 static void put(void *mem, size_t i, mcpg_dtype_t t, double v) {
     switch (t) {
     case MCPG_U8:
-    case MCPG_BYTES: ((uint8_t *)mem)[i] = (uint8_t)v; break;
-    case MCPG_BOOL: ((uint8_t *)mem)[i] = v > 2.0; break;
-    case MCPG_I8: ((int8_t *)mem)[i] = (int8_t)v; break;
-    case MCPG_U16: ((uint16_t *)mem)[i] = (uint16_t)v; break;
-    case MCPG_I16: ((int16_t *)mem)[i] = (int16_t)v; break;
-    case MCPG_U32: ((uint32_t *)mem)[i] = (uint32_t)v; break;
-    case MCPG_I32: ((int32_t *)mem)[i] = (int32_t)v; break;
-    case MCPG_U64: ((uint64_t *)mem)[i] = (uint64_t)v; break;
-    case MCPG_I64: ((int64_t *)mem)[i] = (int64_t)v; break;
-    case MCPG_F32: ((float *)mem)[i] = (float)v; break;
-    case MCPG_F64: ((double *)mem)[i] = v; break;
+    case MCPG_BYTES:
+        ((uint8_t *)mem)[i] = (uint8_t)v;
+        break;
+    case MCPG_BOOL:
+        ((uint8_t *)mem)[i] = v > 2.0;
+        break;
+    case MCPG_I8:
+        ((int8_t *)mem)[i] = (int8_t)v;
+        break;
+    case MCPG_U16:
+        ((uint16_t *)mem)[i] = (uint16_t)v;
+        break;
+    case MCPG_I16:
+        ((int16_t *)mem)[i] = (int16_t)v;
+        break;
+    case MCPG_U32:
+        ((uint32_t *)mem)[i] = (uint32_t)v;
+        break;
+    case MCPG_I32:
+        ((int32_t *)mem)[i] = (int32_t)v;
+        break;
+    case MCPG_U64:
+        ((uint64_t *)mem)[i] = (uint64_t)v;
+        break;
+    case MCPG_I64:
+        ((int64_t *)mem)[i] = (int64_t)v;
+        break;
+    case MCPG_F32:
+        ((float *)mem)[i] = (float)v;
+        break;
+    case MCPG_F64:
+        ((double *)mem)[i] = v;
+        break;
     case MCPG_F16: {
         uint32_t e = 0;
         while ((double)(1u << (e + 1u)) <= v) e++;
@@ -52,21 +81,30 @@ static void put(void *mem, size_t i, mcpg_dtype_t t, double v) {
         ((uint16_t *)mem)[i] = (uint16_t)(u >> 16);
         break;
     }
-    case MCPG_DTYPE__COUNT: break;
+    case MCPG_DTYPE__COUNT:
+        break;
     }
 }
 
 static double combine(mcpg_redop_t op, double a, double b) {
     switch (op) {
     case MCPG_SUM:
-    case MCPG_AVG: return a + b;
-    case MCPG_PRODUCT: return a * b;
-    case MCPG_MIN: return a < b ? a : b;
-    case MCPG_MAX: return a > b ? a : b;
-    case MCPG_BAND: return (double)((uint32_t)a & (uint32_t)b);
-    case MCPG_BOR: return (double)((uint32_t)a | (uint32_t)b);
-    case MCPG_BXOR: return (double)((uint32_t)a ^ (uint32_t)b);
-    case MCPG_REDOP__COUNT: break;
+    case MCPG_AVG:
+        return a + b;
+    case MCPG_PRODUCT:
+        return a * b;
+    case MCPG_MIN:
+        return a < b ? a : b;
+    case MCPG_MAX:
+        return a > b ? a : b;
+    case MCPG_BAND:
+        return (double)((uint32_t)a & (uint32_t)b);
+    case MCPG_BOR:
+        return (double)((uint32_t)a | (uint32_t)b);
+    case MCPG_BXOR:
+        return (double)((uint32_t)a ^ (uint32_t)b);
+    case MCPG_REDOP__COUNT:
+        break;
     }
     return 0;
 }
@@ -109,15 +147,21 @@ static size_t piece_count(const case_t *c, uint32_t from, uint32_t to) {
     return c->kind == MCPG_OP_ALLTOALL ? c->count + from * 2u + to : c->count + from;
 }
 
-static bool list_in(mcpg_op_kind_t k) { return k == MCPG_OP_SCATTER || k == MCPG_OP_REDUCE_SCATTER || k == MCPG_OP_ALLTOALL; }
-static bool list_out(mcpg_op_kind_t k) { return k == MCPG_OP_ALLGATHER || k == MCPG_OP_GATHER || k == MCPG_OP_ALLTOALL; }
+static bool list_in(mcpg_op_kind_t k) {
+    return k == MCPG_OP_SCATTER || k == MCPG_OP_REDUCE_SCATTER || k == MCPG_OP_ALLTOALL;
+}
+static bool list_out(mcpg_op_kind_t k) {
+    return k == MCPG_OP_ALLGATHER || k == MCPG_OP_GATHER || k == MCPG_OP_ALLTOALL;
+}
 
 static void side_init(side_t *s, const case_t *c, uint32_t rank) {
     const size_t size = mcpg_dtype_size(c->dtype);
     memset(s, 0, sizeof *s);
     size_t in_total = 0, out_total = 0, at = 0;
-    for (uint32_t p = 0; p < c->n; p++) in_total += list_in(c->kind) ? piece_count(c, rank, p) : p == 0 ? piece_count(c, rank, 0) : 0;
-    for (uint32_t p = 0; p < c->n; p++) out_total += list_out(c->kind) ? piece_count(c, p, rank) : p == 0 ? piece_count(c, p, rank) : 0;
+    for (uint32_t p = 0; p < c->n; p++)
+        in_total += list_in(c->kind) ? piece_count(c, rank, p) : p == 0 ? piece_count(c, rank, 0) : 0;
+    for (uint32_t p = 0; p < c->n; p++)
+        out_total += list_out(c->kind) ? piece_count(c, p, rank) : p == 0 ? piece_count(c, p, rank) : 0;
     s->in_bytes = in_total * size;
     s->out_bytes = out_total * size;
     s->in = calloc(1, s->in_bytes + GUARD);
@@ -173,17 +217,20 @@ static void side_init(side_t *s, const case_t *c, uint32_t rank) {
 static bool out_is_written(const case_t *c, uint32_t rank) {
     switch (c->kind) {
     case MCPG_OP_REDUCE:
-    case MCPG_OP_GATHER: return rank == c->root;
+    case MCPG_OP_GATHER:
+        return rank == c->root;
     case MCPG_OP_BARRIER:
     case MCPG_OP_SEND:
     case MCPG_OP_RECV:
-    case MCPG_OP__COUNT: return false;
+    case MCPG_OP__COUNT:
+        return false;
     case MCPG_OP_ALLREDUCE:
     case MCPG_OP_BROADCAST:
     case MCPG_OP_ALLGATHER:
     case MCPG_OP_SCATTER:
     case MCPG_OP_REDUCE_SCATTER:
-    case MCPG_OP_ALLTOALL: return true;
+    case MCPG_OP_ALLTOALL:
+        return true;
     }
     return false;
 }
@@ -191,17 +238,24 @@ static bool out_is_written(const case_t *c, uint32_t rank) {
 static double wanted(const case_t *c, uint32_t rank, uint32_t piece, size_t i) {
     switch (c->kind) {
     case MCPG_OP_ALLREDUCE:
-    case MCPG_OP_REDUCE: return reduced(c->dtype, c->redop, c->n, 0, i);
-    case MCPG_OP_REDUCE_SCATTER: return reduced(c->dtype, c->redop, c->n, rank, i);
-    case MCPG_OP_BROADCAST: return value(c->root, 0, i);
+    case MCPG_OP_REDUCE:
+        return reduced(c->dtype, c->redop, c->n, 0, i);
+    case MCPG_OP_REDUCE_SCATTER:
+        return reduced(c->dtype, c->redop, c->n, rank, i);
+    case MCPG_OP_BROADCAST:
+        return value(c->root, 0, i);
     case MCPG_OP_ALLGATHER:
-    case MCPG_OP_GATHER: return value(piece, 0, i);
-    case MCPG_OP_SCATTER: return value(c->root, rank, i);
-    case MCPG_OP_ALLTOALL: return value(piece, rank, i);
+    case MCPG_OP_GATHER:
+        return value(piece, 0, i);
+    case MCPG_OP_SCATTER:
+        return value(c->root, rank, i);
+    case MCPG_OP_ALLTOALL:
+        return value(piece, rank, i);
     case MCPG_OP_BARRIER:
     case MCPG_OP_SEND:
     case MCPG_OP_RECV:
-    case MCPG_OP__COUNT: break;
+    case MCPG_OP__COUNT:
+        break;
     }
     return 0;
 }
@@ -217,9 +271,9 @@ static void side_check(const side_t *s, const case_t *c, uint32_t rank) {
     if (memcmp(want, s->out, s->out_bytes + GUARD) != 0) {
         size_t bad = 0;
         while (want[bad] == s->out[bad]) bad++;
-        fail_msg("%s %s %s n %u root %u count %zu in_place %d uneven %d rank %u: byte %zu is %02x, expected %02x", mcpg_op_name(c->kind),
-                 mcpg_dtype_name(c->dtype), mcpg_redop_name(c->redop), c->n, c->root, c->count, c->in_place, c->uneven, rank, bad, s->out[bad],
-                 want[bad]);
+        fail_msg("%s %s %s n %u root %u count %zu in_place %d uneven %d rank %u: byte %zu is %02x, expected %02x",
+                 mcpg_op_name(c->kind), mcpg_dtype_name(c->dtype), mcpg_redop_name(c->redop), c->n, c->root, c->count,
+                 c->in_place, c->uneven, rank, bad, s->out[bad], want[bad]);
     }
     assert_memory_equal(s->in, s->in_copy, s->in_bytes + GUARD);
     free(want);
@@ -249,7 +303,8 @@ static const size_t sizes[] = {0, 1, 7, 1023, 100003};
 
 static void run_kind(world_t *w, mcpg_op_kind_t kind) {
     static const mcpg_dtype_t types[] = {MCPG_F32, MCPG_U8, MCPG_I64, MCPG_BF16};
-    const bool rooted = kind == MCPG_OP_REDUCE || kind == MCPG_OP_BROADCAST || kind == MCPG_OP_GATHER || kind == MCPG_OP_SCATTER;
+    const bool rooted =
+        kind == MCPG_OP_REDUCE || kind == MCPG_OP_BROADCAST || kind == MCPG_OP_GATHER || kind == MCPG_OP_SCATTER;
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             case_t c = {w->n, 0, kind, types[t], MCPG_SUM, sizes[s], false, false};
@@ -273,7 +328,8 @@ static void run_reductions(world_t *w) {
             const bool floating = t == MCPG_F32 || t == MCPG_F64 || t == MCPG_F16 || t == MCPG_BF16;
             if ((floating && op >= MCPG_BAND) || (t == MCPG_BOOL && op == MCPG_AVG)) continue;
             const case_t c = {w->n, 0, MCPG_OP_ALLREDUCE, (mcpg_dtype_t)t, (mcpg_redop_t)op, 33, false, false};
-            const bool inexact = floating && op == MCPG_AVG && w->n % 2u == 1 && w->n != 1; /* thirds: other rounding than by double */
+            const bool inexact =
+                floating && op == MCPG_AVG && w->n % 2u == 1 && w->n != 1; /* thirds: other rounding than by double */
             if (!inexact) run_case(w, &c);
         }
     }

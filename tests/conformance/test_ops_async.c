@@ -1,5 +1,5 @@
-/* test_ops_async.c: many outstanding operations, callbacks, several threads and groups, waiting and giving up, over the real link layer with
- * a thread per rank.
+/* test_ops_async.c: many outstanding operations, callbacks, several threads and groups, waiting and giving up, over the
+ * real link layer with a thread per rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 #include "ops_world.h"
 
 #define OUTSTANDING 2000u
-#define LIMIT_US 60000000u
+#define LIMIT_US    60000000u
 
 static const char *const transports[] = {"shm", "tcp"};
 
@@ -46,7 +47,8 @@ static void *outstanding_main(void *arg) {
         in[i] = (float)(i + t->rank);
         const mcpg_op_t op = world_allreduce(&in[i], &out[i], 1);
         if (world_try(t->w, t->rank, t->gid, &op, &work[i], error, sizeof error) != MCPG_OK) t->failed = "submit";
-        if (t->failed == NULL && mcpg__dp_work_on_complete(work[i], on_complete, t) != MCPG_OK) t->failed = "on_complete";
+        if (t->failed == NULL && mcpg__dp_work_on_complete(work[i], on_complete, t) != MCPG_OK)
+            t->failed = "on_complete";
     }
     for (uint32_t k = 0; k < OUTSTANDING && t->failed == NULL; k++) {
         const uint32_t i = t->backwards ? OUTSTANDING - 1u - k : k;
@@ -163,6 +165,53 @@ static void waiting_gives_up_and_the_work_goes_on(void **state) {
     mcpg__dp_work_release(NULL);
 }
 
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    uint32_t done;
+} latch_t;
+
+static void latch_down(void *user, mcpg_dp_work_t *work) {
+    latch_t *l = user;
+    (void)work;
+    (void)pthread_mutex_lock(&l->lock);
+    l->done++;
+    (void)pthread_cond_signal(&l->cond);
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+static void nobody_waits_and_it_completes(void **state) {
+    (void)state;
+    static float in[2][300000], out[2][300000];
+    for (size_t k = 0; k < 2; k++) {
+        const world_config_t config = {.transports = transports[k]};
+        world_t *w = world_new(2, &config);
+        latch_t latch = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 60;
+        mcpg_dp_work_t *work[2][10];
+        for (uint32_t i = 0; i < 10; i++) {
+            for (uint32_t r = 0; r < 2; r++) {
+                const mcpg_op_t op = world_allreduce(in[r], out[r], i % 2 == 0 ? 1 : 300000);
+                work[r][i] = world_submit(w, r, &op);
+                assert_int_equal(mcpg__dp_work_on_complete(work[r][i], latch_down, &latch), MCPG_OK);
+                assert_int_equal(mcpg__dp_work_on_complete(work[r][i], latch_down, &latch), MCPG_INVALID_STATE);
+            }
+        }
+        (void)pthread_mutex_lock(&latch.lock);
+        int rc = 0;
+        while (latch.done < 20 && rc == 0) rc = pthread_cond_timedwait(&latch.cond, &latch.lock, &until);
+        assert_int_equal(latch.done, 20);
+        (void)pthread_mutex_unlock(&latch.lock);
+        for (uint32_t i = 0; i < 20; i++) {
+            assert_int_equal(mcpg__dp_work_test(work[i % 2][i / 2]), MCPG_OK);
+            mcpg__dp_work_release(work[i % 2][i / 2]);
+        }
+        world_free(w);
+    }
+}
+
 static void lost_process_is_hinted_over_the_real_links(void **state) {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -177,7 +226,8 @@ static void lost_process_is_hinted_over_the_real_links(void **state) {
             }
             if (round == 1) {
                 /* As the agent says it when the process is proved dead. */
-                for (uint32_t r = 0; r < 2; r++) mcpg__dp_ops()->close_link(w->dp[r], (mcpg_rank_t){2}, w->inc[2], true);
+                for (uint32_t r = 0; r < 2; r++)
+                    mcpg__dp_ops()->close_link(w->dp[r], (mcpg_rank_t){2}, w->inc[2], true);
             }
             for (uint32_t r = 0; r < 3 - round; r++) {
                 assert_int_equal(world_wait(w, work[r]), MCPG_OK);
@@ -192,9 +242,8 @@ static void lost_process_is_hinted_over_the_real_links(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_thousand_outstanding_complete_in_order),
-        cmocka_unit_test(two_groups_from_two_threads),
-        cmocka_unit_test(waiting_gives_up_and_the_work_goes_on),
+        cmocka_unit_test(two_thousand_outstanding_complete_in_order), cmocka_unit_test(two_groups_from_two_threads),
+        cmocka_unit_test(waiting_gives_up_and_the_work_goes_on),      cmocka_unit_test(nobody_waits_and_it_completes),
         cmocka_unit_test(lost_process_is_hinted_over_the_real_links),
     };
     return cmocka_run_group_tests_name("ops_async", tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_ops_faults.c: death at each message, cut and slow links, silence, timeouts, disagreement, abort, SYNCING; over fake_link.c only. */
+/* test_ops_faults.c: death at each message, cut and slow links, silence, timeouts, disagreement, abort, SYNCING; over
+ * fake_link.c only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +13,8 @@
 #include "fake_link.h"
 #include "ops_world.h"
 
-#define N 4u
-#define VICTIM 2u
+#define N         4u
+#define VICTIM    2u
 #define COUNT_MAX 600000u
 
 static float in[N][COUNT_MAX], out[N][N * COUNT_MAX];
@@ -23,7 +24,9 @@ typedef struct {
     mcpg_seg_t ins[N], outs[N];
 } call_t;
 
-static float value(uint32_t rank, uint32_t piece) { return (float)((1u << rank) + 100u * piece); }
+static float value(uint32_t rank, uint32_t piece) {
+    return (float)((1u << rank) + 100u * piece);
+}
 
 static void make_call(call_t *c, mcpg_op_kind_t kind, uint32_t rank, uint32_t root, size_t count) {
     memset(c, 0, sizeof *c);
@@ -65,12 +68,18 @@ static void check_survivor(const call_t *c, uint32_t rank, uint32_t root, size_t
     assert_int_equal(hints & ~(1u << VICTIM), 0);
     const bool hinted = hints != 0;
     switch (c->op.kind) {
-    case MCPG_OP_ALLREDUCE: check_sum(rank, count, hinted); break;
-    case MCPG_OP_REDUCE:
-        if (rank == root) check_sum(rank, count, hinted);
-        else assert_true(all_equal(out[rank], count, -1.0f));
+    case MCPG_OP_ALLREDUCE:
+        check_sum(rank, count, hinted);
         break;
-    case MCPG_OP_REDUCE_SCATTER: check_sum(rank, count, hinted); break;
+    case MCPG_OP_REDUCE:
+        if (rank == root)
+            check_sum(rank, count, hinted);
+        else
+            assert_true(all_equal(out[rank], count, -1.0f));
+        break;
+    case MCPG_OP_REDUCE_SCATTER:
+        check_sum(rank, count, hinted);
+        break;
     case MCPG_OP_ALLGATHER:
     case MCPG_OP_ALLTOALL:
         for (uint32_t p = 0; p < N; p++) {
@@ -90,7 +99,8 @@ static void check_survivor(const call_t *c, uint32_t rank, uint32_t root, size_t
     case MCPG_OP_BARRIER:
     case MCPG_OP_SEND:
     case MCPG_OP_RECV:
-    case MCPG_OP__COUNT: break;
+    case MCPG_OP__COUNT:
+        break;
     }
 }
 
@@ -159,7 +169,8 @@ static void death_at_each_message(void **state) {
             const size_t count = (variant & 1u) ? 5000 : 3; /* announced, or with the header */
             const uint32_t root = (variant & 2u) ? VICTIM : 0;
             uint64_t took = 1;
-            for (uint64_t at = 0; at <= took; at++) took = kill_once((mcpg_op_kind_t)kind, count, root, at, (variant & 4u) != 0, at % 3u == 2u);
+            for (uint64_t at = 0; at <= took; at++)
+                took = kill_once((mcpg_op_kind_t)kind, count, root, at, (variant & 4u) != 0, at % 3u == 2u);
         }
     }
 }
@@ -334,7 +345,8 @@ static void disagreement_is_a_typed_error(void **state) {
             }
             for (uint32_t r = 0; r < 3; r++) {
                 const mcpg_status_t status = world_wait(w, work[r]);
-                if (status != MCPG_MISMATCH) fail_msg("odd %zu base %zu rank %u: %s", i, base, r, mcpg_status_name(status));
+                if (status != MCPG_MISMATCH)
+                    fail_msg("odd %zu base %zu rank %u: %s", i, base, r, mcpg_status_name(status));
                 const char *text = mcpg__dp_work_error(work[r]);
                 if (strstr(text, odd[i].text) == NULL) fail_msg("%s", text);
                 assert_non_null(strstr(text, "in-group rank"));
@@ -366,7 +378,8 @@ static void judged_operation_completes_in_order_when_resolved(void **state) {
         const world_report_t *r = &w->reports[3 - i];
         assert_int_not_equal(r->id, 0);
         assert_int_equal(r->count, 1);
-        if (r->rank == 0) mcpg__dp_ops()->resolve(w->dp[0], r->gid, r->id, r->seq == 0 ? MCPG_COORDINATOR_LOST : MCPG_OK);
+        if (r->rank == 0)
+            mcpg__dp_ops()->resolve(w->dp[0], r->gid, r->id, r->seq == 0 ? MCPG_COORDINATOR_LOST : MCPG_OK);
         if (r->rank == 0 && r->seq == 1) assert_int_equal(mcpg__dp_work_test(a2), MCPG_IN_PROGRESS);
     }
     assert_int_equal(mcpg__dp_work_test(a), MCPG_COORDINATOR_LOST);
@@ -406,7 +419,8 @@ static void syncing_ends_operations_and_the_new_view_starts_clean(void **state) 
     bool fenced = false;
     assert_int_equal(mcpg__dp_pending_failure(w->dp[0], gid, &failed, &first, &fenced), MCPG_OK);
     assert_true(fenced && mcpg__rankset_empty(&failed) && first == MCPG_NO_SEQ);
-    for (uint32_t r = 0; r < 3; r++) assert_true(mcpg__dp_ops()->hold(w->dp[r], gid) == (r == 0 ? 2u : r == 1 ? 1u : 0u));
+    for (uint32_t r = 0; r < 3; r++)
+        assert_true(mcpg__dp_ops()->hold(w->dp[r], gid) == (r == 0 ? 2u : r == 1 ? 1u : 0u));
     for (uint32_t r = 0; r < 3; r++) world_commit(w, r, WORLD_GID, 2, 7u, UINT64_C(1) << 32, NULL, 0, true);
     for (uint32_t r = 0; r < 3; r++) assert_int_equal(mcpg__dp_sync_done(w->dp[r], gid), MCPG_OK);
     works(w, UINT64_C(1) << 32);

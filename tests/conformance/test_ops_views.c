@@ -1,5 +1,5 @@
-/* test_ops_views.c: numbers against views: random holds and installs, isolated joiners, safe points, refusals, point-to-point across views;
- * over fake_link.c only.
+/* test_ops_views.c: numbers against views: random holds and installs, isolated joiners, safe points, refusals,
+ * point-to-point across views; over fake_link.c only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include "fake_link.h"
 #include "ops_world.h"
 
-#define N 4u
-#define OPS 40u
+#define N         4u
+#define OPS       40u
 #define VIEWS_MAX 64u
 
 static const mcpg_gid_t gid = {WORLD_GID};
@@ -35,7 +35,11 @@ typedef struct {
     bool barrier;
     uint32_t target, held; /* of the open barrier */
     uint64_t ack[N];
-    struct { mcpg_dp_work_t *work; float in, out; bool evicted; } op[N][OPS * 4u];
+    struct {
+        mcpg_dp_work_t *work;
+        float in, out;
+        bool evicted;
+    } op[N][OPS * 4u];
     uint32_t op_count[N];
 } model_t;
 
@@ -55,8 +59,10 @@ static void try_op(model_t *m, uint32_t r) {
     char error[256];
     mcpg_dp_work_t *work = NULL;
     const mcpg_status_t status = world_try(m->w, r, WORLD_GID, &op, &work, error, sizeof error);
-    if (status == MCPG_OK) m->op[r][m->op_count[r]++].work = work;
-    else assert_int_equal(status, MCPG_NOT_ACTIVE);
+    if (status == MCPG_OK)
+        m->op[r][m->op_count[r]++].work = work;
+    else
+        assert_int_equal(status, MCPG_NOT_ACTIVE);
 }
 
 static void open_barrier(model_t *m) {
@@ -96,9 +102,11 @@ static void install_next(model_t *m, uint32_t r) {
     mcpg_leave_t leaves[N];
     uint32_t count = 0;
     for (uint32_t s = 0; s < N; s++) {
-        if ((m->views[i - 1u].active & ~m->views[i].active) >> s & 1u) leaves[count++] = (mcpg_leave_t){{s}, m->views[i - 1u].leave[s]};
+        if ((m->views[i - 1u].active & ~m->views[i].active) >> s & 1u)
+            leaves[count++] = (mcpg_leave_t){{s}, m->views[i - 1u].leave[s]};
     }
-    /* A rank that is removed ends its operations from leave_seq on; when it comes back, other operations get those numbers. */
+    /* A rank that is removed ends its operations from leave_seq on; when it comes back, other operations get those
+     * numbers. */
     const bool removed = (m->views[i - 1u].active & ~m->views[i].active) >> r & 1u;
     for (uint32_t k = 0; removed && k < m->op_count[r]; k++)
         if (mcpg__dp_work_seq(m->op[r][k].work) >= m->views[i - 1u].leave[r]) m->op[r][k].evicted = true;
@@ -110,8 +118,12 @@ static void act(model_t *m) {
     const model_view_t *last = &m->views[m->view_count - 1u];
     switch (rnd(m, 6)) {
     case 0:
-    case 1: try_op(m, r); break;
-    case 2: install_next(m, r); break;
+    case 1:
+        try_op(m, r);
+        break;
+    case 2:
+        install_next(m, r);
+        break;
     case 3:
         if (!m->barrier) open_barrier(m);
         break;
@@ -192,7 +204,8 @@ static void check_op(model_t *m, uint32_t r, uint32_t i) {
     }
     assert_true(takers >> r & 1u);
     if (status != MCPG_OK) fail_msg("rank %u number %llu: %s", r, (unsigned long long)n, mcpg__dp_work_error(work));
-    if (m->op[r][i].out != sum) fail_msg("rank %u number %llu: %f, not %f", r, (unsigned long long)n, (double)m->op[r][i].out, (double)sum);
+    if (m->op[r][i].out != sum)
+        fail_msg("rank %u number %llu: %f, not %f", r, (unsigned long long)n, (double)m->op[r][i].out, (double)sum);
     assert_int_equal(world_hints(work), absent);
 }
 
@@ -330,7 +343,8 @@ static void safe_points_round_up_and_clear_failures(void **state) {
             assert_int_equal(mcpg__dp_safe_point(w->dp[r], gid, &view), MCPG_OK);
             assert_int_equal(view.start_seq, step);
         }
-        assert_true(view.active[0] == 1 && view.active[1] == 1 && view.incarnation[1] == 2 && view.epoch == 1 && view.slot_count == 2);
+        assert_true(view.active[0] == 1 && view.active[1] == 1 && view.incarnation[1] == 2 && view.epoch == 1 &&
+                    view.slot_count == 2);
     }
     fake_kill(1, false);
     a = reduce_at(w, 0);
@@ -368,7 +382,8 @@ static void refusals_consume_their_number(void **state) {
         assert_int_equal(world_try(w, r, WORLD_GID, &op, &work, error, sizeof error), MCPG_NOT_SUPPORTED);
         op.redop = MCPG_SUM;
         op.out.count = 2;
-        assert_int_equal(world_try(w, r, WORLD_GID, &op, &work, error, sizeof error), MCPG_INVALID_ARGUMENT); /* no number */
+        assert_int_equal(world_try(w, r, WORLD_GID, &op, &work, error, sizeof error),
+                         MCPG_INVALID_ARGUMENT); /* no number */
         assert_null(work);
     }
     mcpg_dp_work_t *a = reduce_at(w, 0), *b = reduce_at(w, 1);
@@ -428,14 +443,17 @@ static void in_doubt_ends_held_operations(void **state) {
 }
 
 /* ---- point-to-point ---- */
-static mcpg_dp_work_t *message(world_t *w, uint32_t rank, bool send, uint32_t peer, uint64_t tag, void *mem, size_t bytes) {
+static mcpg_dp_work_t *message(world_t *w, uint32_t rank, bool send, uint32_t peer, uint64_t tag, void *mem,
+                               size_t bytes) {
     mcpg_op_t op = MCPG_OP_INITIALIZER;
     op.kind = send ? MCPG_OP_SEND : MCPG_OP_RECV;
     op.dtype = MCPG_BYTES;
     op.peer = peer;
     op.tag = tag;
-    if (send) op.in = (mcpg_seg_t){mem, bytes};
-    else op.out = (mcpg_seg_t){mem, bytes};
+    if (send)
+        op.in = (mcpg_seg_t){mem, bytes};
+    else
+        op.out = (mcpg_seg_t){mem, bytes};
     return world_submit(w, rank, &op);
 }
 
@@ -519,7 +537,8 @@ static void messages_survive_views_that_keep_both_ends(void **state) {
     end_one(w, message(w, 1, true, 0, 0, a, 8), MCPG_OK, 0);
     end_one(w, kept, MCPG_OK, 0);
     assert_string_equal(b, "kept");
-    /* Sent before the agreement, received after it: numbers start again and the old one is not taken for the new one. */
+    /* Sent before the agreement, received after it: numbers start again and the old one is not taken for the new one.
+     */
     end_one(w, message(w, 1, true, 0, 0, a, 8), MCPG_OK, 0);
     for (uint32_t r = 0; r < 2; r++) world_commit(w, r, WORLD_GID, 3, 3u, UINT64_C(1) << 32, NULL, 0, true);
     mcpg_dp_work_t *fresh = message(w, 0, false, 1, 0, b, 8);

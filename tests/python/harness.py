@@ -21,7 +21,7 @@ import torch.distributed as dist
 from mooncake import pg
 
 _context = mp.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "numpy", "mooncake.pg"])
+_context.set_forkserver_preload(["torch", "torch._dynamo", "numpy", "mooncake.pg"])
 HOST = "127.0.0.1"
 
 

@@ -41,7 +41,9 @@ def rank_killed(r, victims, waiting):
     value, work = total(r.rank + 1)
     assert value == sum(k + 1 for k in survivors) and pg.get_local_success(work)
     assert dist.get_world_size() == max(survivors) + 1
-    return sync.epoch, sync.first_failed_seq, sync.resume_seq, pg.get_view()
+    view = pg.get_view()
+    r.meet("after", len(survivors))
+    return sync.epoch, sync.first_failed_seq, sync.resume_seq, view
 
 
 @pytest.mark.parametrize("victims, waiting", [((1,), False), ((3,), True), ((1, 2), True)])

@@ -151,7 +151,6 @@ def rank_local(r):
     cases = [
         (lambda: dist.all_reduce(torch.ones(2).to_sparse()), "NOT_SUPPORTED", "dense"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.float8_e5m2)), "NOT_SUPPORTED", "Float8_e5m2"),
-        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), None, "avg"),
         (lambda: dist.all_gather_into_tensor(torch.zeros(7), x), "INVALID_ARGUMENT", "7"),
         (lambda: dist.reduce_scatter_tensor(torch.zeros(3), x), "INVALID_ARGUMENT", "4"),
         (lambda: dist.all_to_all_single(torch.zeros(4), x, [1, 1], [2, 2]), "INVALID_ARGUMENT", "split"),

@@ -25,6 +25,7 @@ def rank_tags(r):
             assert dist.recv(x, 0) == 0
             got.append(x.item())
         assert got == [1, 2, 3, 4]
+    r.meet("received")
 
 
 def test_tags_and_order(job):

@@ -165,15 +165,21 @@ static void leave(void **state) {
     RUN((script_t *)*state, lines);
 }
 
+/* What the leaver finished counts: the number that it would have taken next goes with it. */
+static void leave_after_work(void **state) {
+    static const line_t lines[] = {{"leave 2 7 12", "GONE g7; LEAVE_GROUP g7 @12; DONE 2 OK"}};
+    RUN((script_t *)*state, lines);
+}
+
 /* Destroyed while the coordinator is lost: told at the next attach. */
 static void leave_later(void **state) {
     static const line_t lines[] = {
         {"disconnected", "NOTIFY lost"},
-        {"leave 2 7", "GONE g7; DONE 2 OK"},
+        {"leave 2 7 40", "GONE g7; DONE 2 OK"},
         {"leave 3 7", "DONE 3 NOT_FOUND 'this process has no such group'"},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11"},
-        {"welcome 1 9 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; LEAVE_GROUP g7"},
+        {"welcome 1 9 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; LEAVE_GROUP g7 @40"},
     };
     RUN((script_t *)*state, lines);
 }
@@ -184,7 +190,7 @@ int main(void) {
         FOUND(calls_are_bounded),    FRESH(founder_times_out),
         FRESH(registration_is_late), FRESH(joiner),
         FRESH(joiner_times_out),     FOUND(leave),
-        FOUND(leave_later),
+        FOUND(leave_after_work),     FOUND(leave_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,7 @@ static inline void say_up(script_t *t, const mcpg_up_msg_t *m) {
         break;
     case MCPG_UP_LEAVE_GROUP:
         say(t, "LEAVE_GROUP g%u", m->u.leave_group.gid.v);
+        if (m->u.leave_group.next_seq != 0) say(t, " @%llu", U(m->u.leave_group.next_seq));
         break;
     case MCPG_UP_DETACH:
         say(t, "DETACH");

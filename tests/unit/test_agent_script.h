@@ -307,6 +307,7 @@ static inline bool read_call(script_t *t, const char *verb, const char *at, mcpg
         e->kind = MCPG_AGENT_EV_CALL_LEAVE;
         e->u.call_leave.call_id = number(&at);
         e->u.call_leave.gid.v = (uint32_t)number(&at);
+        if (*at == ' ') e->u.call_leave.next_seq = number(&at); /* optional */
     } else if (strcmp(verb, "detach") == 0) {
         e->kind = MCPG_AGENT_EV_CALL_DETACH;
         e->u.call_detach.call_id = number(&at);

@@ -32,22 +32,30 @@ static void done(fixture_t *f) {
 }
 
 /* Slots as bits; counter[i]: incarnation of slot i. */
-static void commit(fixture_t *f, uint64_t epoch, uint32_t active, const uint64_t *counter, uint64_t switch_seq, uint32_t leaver,
-                   uint64_t leave_seq) {
+static void commit(fixture_t *f, uint64_t epoch, uint32_t active, const uint64_t *counter, uint64_t switch_seq,
+                   uint32_t leaver, uint64_t leave_seq) {
     mcpg_member_t m[4];
     uint32_t n = 0;
     for (uint32_t s = 0; s < 4; s++)
         if ((active >> s) & 1u) m[n++] = (mcpg_member_t){{s}, {s}, {1, counter[s]}};
     const mcpg_leave_t leave = {{leaver}, leave_seq};
-    const mcpg_down_commit_t c = {.gid = {1}, .view = {{1, epoch}, n, m}, .switch_seq = switch_seq, .leave_count = leaver < 4 ? 1 : 0, .leaves = &leave};
+    const mcpg_down_commit_t c = {.gid = {1},
+                                  .view = {{1, epoch}, n, m},
+                                  .switch_seq = switch_seq,
+                                  .leave_count = leaver < 4 ? 1 : 0,
+                                  .leaves = &leave};
     assert_int_equal(mcpg__view_add(f->g, &c), MCPG_OK);
 }
 
 static const uint64_t plain[4] = {10, 11, 12, 13};
 
-static uint64_t epoch_of(const fixture_t *f, uint64_t seq) { return mcpg__view_of(f->g, seq)->id.epoch; }
+static uint64_t epoch_of(const fixture_t *f, uint64_t seq) {
+    return mcpg__view_of(f->g, seq)->id.epoch;
+}
 
-static uint64_t leave_of(const mcpg_dpview_t *v, uint32_t slot) { return v->leave_seq[mcpg__view_find(v, slot)]; }
+static uint64_t leave_of(const mcpg_dpview_t *v, uint32_t slot) {
+    return v->leave_seq[mcpg__view_find(v, slot)];
+}
 
 static void number_runs_in_the_last_view_that_began(void **state) {
     (void)state;
@@ -127,14 +135,15 @@ static void pairs_are_named_by_the_view_they_met_in(void **state) {
 static void a_quiet_group_is_small(void **state) {
     (void)state;
     /* 1,024 slots, all active: group and view. */
-    const size_t view = sizeof(mcpg_dpview_t) + 1024u * (sizeof(mcpg_member_t) + sizeof(uint64_t) + sizeof(mcpg_view_id_t));
+    const size_t view =
+        sizeof(mcpg_dpview_t) + 1024u * (sizeof(mcpg_member_t) + sizeof(uint64_t) + sizeof(mcpg_view_id_t));
     assert_true(sizeof(mcpg_dpgroup_t) + view + 256u < 65536u);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(number_runs_in_the_last_view_that_began), cmocka_unit_test(leaving_and_fencing),
-        cmocka_unit_test(dead_founder_is_fenced_in_the_first_view), cmocka_unit_test(pairs_are_named_by_the_view_they_met_in),
-        cmocka_unit_test(a_quiet_group_is_small)};
+        cmocka_unit_test(dead_founder_is_fenced_in_the_first_view),
+        cmocka_unit_test(pairs_are_named_by_the_view_they_met_in), cmocka_unit_test(a_quiet_group_is_small)};
     return cmocka_run_group_tests_name("group_views", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_reduce.c: reduction kernels: order, rounding, NaN, saturation, aliasing, block edges, and what is not supported. */
+/* test_reduce.c: reduction kernels: order, rounding, NaN, saturation, aliasing, block edges, and what is not supported.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +102,7 @@ static void halves(void **state) {
     assert_int_equal(narrow(MCPG_F16, MCPG_SUM, 0x7bff, 0x7bff, 0xfbff, 3), 0x7bff); /* not on the way: summed as f32 */
     assert_int_equal(narrow(MCPG_F16, MCPG_SUM, 0x0001, 0x0001, 0, 2), 0x0002);      /* smallest ones */
     assert_int_equal(narrow(MCPG_F16, MCPG_SUM, 0x03ff, 0x0001, 0, 2), 0x0400);      /* into the normal ones */
-    assert_int_equal(narrow(MCPG_F16, MCPG_AVG, 0x0001, 0x0000, 0, 2), 0x0000);      /* half of the smallest: tie to even */
+    assert_int_equal(narrow(MCPG_F16, MCPG_AVG, 0x0001, 0x0000, 0, 2), 0x0000); /* half of the smallest: tie to even */
     assert_int_equal(narrow(MCPG_F16, MCPG_AVG, 0x0003, 0x0000, 0, 2), 0x0002);
     assert_int_equal(narrow(MCPG_F16, MCPG_SUM, 0x8000, 0x8000, 0, 2), 0x8000); /* -0 */
     assert_int_equal(narrow(MCPG_F16, MCPG_MAX, 0x7e01, 0x3c00, 0, 2) & 0x7e00, 0x7e00);
@@ -136,7 +137,8 @@ static void blocks_and_aliasing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(supported_pairs), cmocka_unit_test(integers), cmocka_unit_test(floats),
-                                       cmocka_unit_test(halves), cmocka_unit_test(blocks_and_aliasing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(supported_pairs), cmocka_unit_test(integers),
+                                       cmocka_unit_test(floats), cmocka_unit_test(halves),
+                                       cmocka_unit_test(blocks_and_aliasing)};
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -3,115 +3,7 @@
  * MCPG_MACHINES_SEEDS: how many seeds (default 200). MCPG_MACHINES_SEED: only this one, traced. The seed decides the
  * order in which streams of different agents deliver; a failure names it.
  */
-#include "unit/machines/world_priv.h"
-
-static const uint32_t order4[] = {0, 1, 2, 3};
-#define S(n)    (UINT64_C(1) << (n))
-#define LONG_US 60000000u
-
-/* ---- conditions ---- */
-
-typedef struct {
-    uint32_t gid;
-    uint64_t nodes, active;
-} active_t;
-static bool active_is(world_t *w, const void *arg) {
-    const active_t *a = arg;
-    for (uint32_t i = 0; i < w->node_count; i++)
-        if ((a->nodes >> i & 1u) && world_active(w, i, a->gid) != a->active) return false;
-    return true;
-}
-static void until_active(world_t *w, uint32_t gid, uint64_t nodes, uint64_t active) {
-    active_t a = {gid, nodes, active};
-    world_until(w, active_is, &a, "that view");
-}
-
-typedef struct {
-    uint32_t node, rank;
-    uint8_t state;
-} state_t;
-static bool state_is(world_t *w, const void *arg) {
-    const state_t *s = arg;
-    return mcpg_agent_rank_state(w->nodes[s->node].agent, (mcpg_rank_t){s->rank}) == s->state;
-}
-static void until_state(world_t *w, uint32_t node, uint32_t rank, uint8_t state) {
-    state_t s = {node, rank, state};
-    world_until(w, state_is, &s, "that rank state");
-}
-
-static bool all_judged(world_t *w, const void *arg) {
-    (void)arg;
-    for (uint32_t i = 0; i < w->node_count; i++)
-        for (uint32_t k = 0; w->nodes[i].alive && k < w->nodes[i].report_count; k++)
-            if (!w->nodes[i].reports[k].resolved) return false;
-    return true;
-}
-
-typedef struct {
-    uint32_t gid, slot, node;
-} peer_t;
-static bool peer_ok(world_t *w, const void *arg) {
-    const peer_t *p = arg;
-    return mcpg_agent_peer_ok(w->nodes[p->node].agent, (mcpg_gid_t){p->gid}, (mcpg_slot_t){p->slot});
-}
-
-static bool quiescent(world_t *w, const void *arg) {
-    (void)arg;
-    return mcpg_coord_quiescent(w->coord);
-}
-
-/* ---- pieces of stories ---- */
-
-/* The first `count` nodes, ranks 0.., found a group of all of them; operations go on all the time. Returns the gid. */
-static uint32_t found(world_t *w, uint32_t count, const char *flags) {
-    uint64_t calls[WORLD_RANKS];
-    for (uint32_t i = 0; i < count; i++)
-        if (i >= w->node_count) (void)world_spawn(w, i);
-    for (uint32_t i = 0; i < count; i++) calls[i] = call_register(w, i, order4, count, count, flags, LONG_US);
-    uint32_t gid = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const mcpg_agent_call_done_t *done = world_answer(w, calls[i]);
-        if (done->status != MCPG_OK) world_fail(w, "register", w->calls[calls[i]].words);
-        assert_int_equal(done->slot.v, i);
-        assert_false(done->isolated);
-        assert_true(gid == 0 || gid == done->gid.v);
-        gid = done->gid.v;
-    }
-    until_active(w, gid, S(count) - 1u, S(count) - 1u);
-    return gid;
-}
-
-static void work(world_t *w, uint32_t gid, uint32_t operations) {
-    for (uint32_t i = 0; i < operations; i++) {
-        op_run(w, (uint32_t)world_random(w, w->node_count), gid);
-        for (uint64_t k = world_random(w, 3); k > 0; k--) (void)world_step(w);
-    }
-}
-
-static const mcpg_agent_call_done_t *expect(world_t *w, uint64_t call, mcpg_status_t status) {
-    const mcpg_agent_call_done_t *done = world_answer(w, call);
-    if (done->status != status) {
-        char why[400];
-        snprintf(why, sizeof(why), "status %d instead of %d: %s", (int)done->status, (int)status, w->calls[call].words);
-        world_fail(w, "answer", why);
-    }
-    return done;
-}
-
-static uint32_t replace(world_t *w, uint32_t gid, uint32_t slot, uint32_t leader) {
-    uint32_t node = world_spawn(w, slot);
-    const mcpg_agent_call_done_t *done = expect(w, call_register(w, node, order4, 4, 4, "e", LONG_US), MCPG_OK);
-    assert_true(done->isolated && done->gid.v == gid && done->slot.v == slot);
-    uint64_t join = call_join(w, node, gid, LONG_US);
-    peer_t peer = {gid, slot, leader};
-    world_until(w, peer_ok, &peer, "the joiner awaits");
-    work(w, gid, 10);
-    uint64_t propose = call_propose(w, leader, gid, S(slot), 0, w->lose_percent > 0 ? 20000000 : 0);
-    work(w, gid, 10);
-    done = expect(w, propose, MCPG_OK);
-    assert_true(done->view.epoch >= expect(w, join, MCPG_OK)->view.epoch);
-    return node;
-}
+#include "unit/machines/stories.h"
 
 /* ---- stories ---- */
 
@@ -191,6 +83,32 @@ static void two_killed(world_t *w) {
     (void)expect(w, ja, MCPG_OK);
     (void)expect(w, jb, MCPG_OK);
     until_active(w, gid, 5u | S(a) | S(b), 15);
+}
+
+/* The joiner dies at any moment of its activation: the view is aborted or comes without it, and nobody stays held. */
+static void joiner_dies(world_t *w) {
+    uint32_t gid = found(w, 4, "");
+    world_kill(w, 3);
+    until_active(w, gid, 7, 7);
+    uint32_t node = world_spawn(w, 3);
+    (void)expect(w, call_register(w, node, order4, 4, 4, "e", LONG_US), MCPG_OK);
+    (void)call_join(w, node, gid, LONG_US);
+    peer_t peer = {gid, 3, 0};
+    world_until(w, peer_ok, &peer, "the joiner awaits");
+    uint64_t propose = call_propose(w, 0, gid, 8, 0, 0);
+    for (uint64_t k = world_random(w, 40); k > 0; k--) {
+        op_run(w, (uint32_t)world_random(w, 3), gid);
+        (void)world_step(w);
+    }
+    world_kill(w, node);
+    (void)world_answer(w, propose); /* whatever it is, it comes */
+    until_active(w, gid, 7, 7);
+    world_run_for(w, 3000000);
+    for (uint32_t i = 0; i < 3; i++) assert_false(w->nodes[i].groups[gid].held);
+    until_active(w, gid, 7, 7);
+    work(w, gid, 10);
+    node = replace(w, gid, 3, 1);
+    until_active(w, gid, 7u | S(node), 15);
 }
 
 static void eight_identical(world_t *w) {
@@ -501,148 +419,6 @@ static void lost_pushes(world_t *w) {
     work(w, gid, 20);
 }
 
-/* ---- chaos: everything at once, then healing, then everything must be as it should ---- */
-
-typedef struct {
-    uint32_t gid, at[4];          /* node in each slot, WORLD_NODES: none */
-    uint32_t gone[4];             /* the one before */
-    uint32_t caller[WORLD_CALLS]; /* node, by call id */
-    uint64_t first_call;
-} chaos_t;
-
-static void remember(chaos_t *c, uint32_t node, uint64_t call) {
-    c->caller[call] = node;
-}
-
-static uint32_t some_alive(world_t *w, const chaos_t *c) {
-    uint32_t slot = (uint32_t)world_random(w, 4);
-    while (c->at[slot] == WORLD_NODES) slot = (slot + 1u) % 4u; /* bounded: slot 0 is never killed */
-    return slot;
-}
-
-static void chaos_kill(world_t *w, chaos_t *c, uint32_t slot) {
-    for (uint32_t i = 0; i < 4; i++)
-        if (i != slot && c->at[i] != WORLD_NODES && world_random(w, 2) == 0) op_fail(w, c->at[i], c->gid, slot);
-    world_kill(w, c->at[slot]);
-    c->gone[slot] = c->at[slot];
-    c->at[slot] = WORLD_NODES;
-}
-
-/* Nobody active is alive: the generation has ended, which is right and ends the story. */
-static bool over(world_t *w, const chaos_t *c) {
-    uint32_t last = w->view_count[c->gid] - 1u;
-    for (uint32_t i = 0; i <= last; i++)
-        if (mcpg__view_cmp(w->views[c->gid][i].id, w->views[c->gid][last].id) > 0) last = i;
-    const model_view_t *view = &w->views[c->gid][last];
-    for (uint32_t i = 0; i < view->count; i++) {
-        uint32_t node = c->at[view->active[i].slot.v];
-        if (node != WORLD_NODES && mcpg__inc_eq(world_inc(&w->nodes[node]), view->active[i].inc)) return false;
-    }
-    return true;
-}
-
-static bool registered(world_t *w, uint64_t call) {
-    (void)world_answer(w, call);
-    return w->calls[call].answer.status == MCPG_OK;
-}
-
-static void chaos_respawn(world_t *w, chaos_t *c, uint32_t slot) {
-    world_exit_seen(w, c->gone[slot]); /* who starts a replacement has seen the end; without proof: RANK_IN_USE */
-    uint32_t node = world_spawn(w, slot);
-    c->at[slot] = node;
-    for (uint32_t tries = 0; tries < 20; tries++) { /* bounded */
-        if (registered(w, call_register(w, node, order4, 4, 4, "e", LONG_US))) {
-            remember(c, node, call_join(w, node, c->gid, LONG_US));
-            return;
-        }
-        world_run_for(w, 500000);
-        if (over(w, c)) return;
-    }
-    world_fail(w, "chaos", "a replacement was never registered");
-}
-
-static void chaos_action(world_t *w, chaos_t *c) {
-    uint32_t slot = some_alive(w, c), other = (uint32_t)world_random(w, 4);
-    switch (world_random(w, 8)) {
-    case 0:
-        if (slot != 0 && w->node_count < WORLD_NODES - 4u) chaos_kill(w, c, slot);
-        break;
-    case 1:
-        if (c->at[other] == WORLD_NODES && w->node_count < WORLD_NODES - 4u) chaos_respawn(w, c, other);
-        break;
-    case 2:
-        if (slot != other) world_cut(w, slot, other, true);
-        break;
-    case 3:
-        if (slot != other) world_cut(w, slot, other, false);
-        break;
-    case 4:
-        world_drop_stream(w, c->at[slot]);
-        break;
-    case 5:
-        remember(c, c->at[slot], call_propose(w, c->at[slot], c->gid, S(other), 0, world_random(w, 2) * 3000000u));
-        break;
-    case 6:
-        if (other != 0 && __builtin_popcountll(world_active(w, c->at[slot], c->gid)) > 2)
-            remember(c, c->at[slot], call_propose(w, c->at[slot], c->gid, 0, S(other), 0));
-        break;
-    default:
-        remember(c, c->at[slot], call_sync(w, c->at[slot], c->gid, S(other), world_random(w, 50), 2000000));
-        break;
-    }
-}
-
-static bool chaos_settled(world_t *w, const void *arg) {
-    const chaos_t *c = arg;
-    for (uint32_t i = 0; i < 4; i++)
-        if (world_active(w, c->at[i], c->gid) != 15 ||
-            world_epoch(w, c->at[i], c->gid) != world_epoch(w, c->at[0], c->gid))
-            return false;
-    for (uint64_t i = c->first_call; i <= w->last_call; i++)
-        if (!w->calls[i].done && w->nodes[c->caller[i]].alive) return false;
-    return all_judged(w, NULL);
-}
-
-static void chaos_heal(world_t *w, chaos_t *c) {
-    for (uint32_t a = 0; a < 4; a++)
-        for (uint32_t b = 0; b < a; b++) world_cut(w, a, b, false);
-    for (uint32_t i = 0; i < 4; i++)
-        if (c->at[i] == WORLD_NODES && !over(w, c)) chaos_respawn(w, c, i);
-    for (uint32_t i = 0; i < 10 && !over(w, c) && !chaos_settled(w, c);
-         i++) { /* bounded: each round is a few seconds */
-        world_run_for(w, 3000000);
-        for (uint32_t k = 0; k < 4; k++) /* who meets SYNCING calls sync_after_failure, as its operations tell it to */
-            if (w->nodes[c->at[k]].groups[c->gid].fenced)
-                remember(c, c->at[k], call_sync(w, c->at[k], c->gid, 0, MCPG_NO_SEQ, 20000000));
-        for (uint32_t k = 0; k < 4; k++)
-            if (world_active(w, c->at[k], c->gid) != 15)
-                remember(c, c->at[k], call_join(w, c->at[k], c->gid, 20000000));
-        remember(c, c->at[0], call_propose(w, c->at[0], c->gid, 15, 0, 5000000));
-    }
-    if (over(w, c)) return;
-    world_until(w, chaos_settled, c, "healed: all active, all calls answered");
-}
-
-static void chaos_run(world_t *w) {
-    chaos_t c = {.gid = found(w, 4, ""), .at = {0, 1, 2, 3}};
-    c.first_call = w->last_call + 1u;
-    w->prove_deaths = world_random(w, 2) == 0;
-    for (uint32_t i = 0; i < 20; i++) {
-        chaos_action(w, &c);
-        if (over(w, &c)) return;
-        work(w, c.gid, (uint32_t)world_random(w, 10));
-        if (world_random(w, 4) == 0) world_run_for(w, world_random(w, 3000000));
-    }
-    chaos_heal(w, &c);
-    if (over(w, &c)) return;
-    work(w, c.gid, 20);
-}
-
-static void chaos(world_t *w) {
-    chaos_run(w);
-    world_until(w, all_judged, NULL, "the failed operations are judged");
-}
-
 /* ---- over the seeds ---- */
 
 typedef void (*story_t)(world_t *w);
@@ -689,6 +465,7 @@ int main(void) {
         STORY(kill_and_replace),
         STORY(kill_unproved),
         STORY(two_killed),
+        STORY(joiner_dies),
         STORY(eight_identical),
         STORY(invalid_proposals),
         STORY(sync_after_failure),

@@ -244,7 +244,8 @@ uint64_t call_sync(world_t *w, uint32_t node, uint32_t gid, uint64_t failed, uin
 
 uint64_t call_leave(world_t *w, uint32_t node, uint32_t gid) {
     mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_CALL_LEAVE};
-    e.u.call_leave = (mcpg_agent_call_leave_t){.call_id = new_call(w), .gid = {gid}};
+    e.u.call_leave =
+        (mcpg_agent_call_leave_t){.call_id = new_call(w), .gid = {gid}, .next_seq = w->nodes[node].groups[gid].next};
     world_agent(w, &w->nodes[node], &e);
     return w->last_call;
 }
