@@ -1,8 +1,8 @@
 /* dp_iface.h: all that the agent host and the data plane share.
  *
- * The agent host calls the data plane through mcpg_dp_ops_t; the data plane tells what it sees through mcpg_dp_observer_t. Neither
- * includes the other; src/api composes them. Every call in both directions returns promptly: no connect, DNS, device copy or user
- * callback happens inside.
+ * The agent host calls the data plane through mcpg_dp_ops_t; the data plane tells what it sees through
+ * mcpg_dp_observer_t. Neither includes the other; src/api composes them. Every call in both directions returns
+ * promptly: no connect, DNS, device copy or user callback happens inside.
  */
 #ifndef MCPG_COMMON_DP_IFACE_H
 #define MCPG_COMMON_DP_IFACE_H
@@ -29,8 +29,9 @@ typedef struct {
 
 /* Calls of the agent host, on its executor thread. Unknown groups and stale incarnations are ignored. */
 typedef struct {
-    /* Sets a link up to this process; tries once (the higher rank connects, the lower accepts), then says link_up or link_lost. A newer
-     * incarnation replaces an older one of the same rank. Called again after link_lost to try again. */
+    /* Sets a link up to this process; tries once (the higher rank connects, the lower accepts), then says link_up or
+     * link_lost. A newer incarnation replaces an older one of the same rank. Called again after link_lost to try again.
+     */
     void (*open_link)(void *dp, const mcpg_dp_peer_t *peer);
     /* Ends the link. dead: the process is proved dead, operations that wait for it end with it hinted at once. */
     void (*close_link)(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, bool dead);
@@ -42,25 +43,28 @@ typedef struct {
     /* Atomic with taking a number: from now on operations are held; the number that the next one gets. */
     uint64_t (*hold)(void *dp, mcpg_gid_t gid);
     void (*release_hold)(void *dp, mcpg_gid_t gid);
-    /* Adds (switch_seq, view) to the group's ordered list, applies leave_seqs, writes the mirror, ends the hold. A rank that is added
-     * starts at switch_seq. With commit->sync, the next number becomes switch_seq. */
+    /* Adds (switch_seq, view) to the group's ordered list, applies leave_seqs, writes the mirror, ends the hold. A rank
+     * that is added starts at switch_seq. With commit->sync, the next number becomes switch_seq. */
     void (*install_view)(void *dp, const mcpg_down_commit_t *commit);
     /* SYNCING: outstanding and later operations end with local success false until mcpg__dp_sync_done. */
     void (*sync_fence)(void *dp, mcpg_gid_t gid);
-    /* The operation that op_failed named may complete with this status (OK, COORDINATOR_LOST, IN_DOUBT). report_id 0: every held operation of the group. */
+    /* The operation that op_failed named may complete with this status (OK, COORDINATOR_LOST, IN_DOUBT). report_id 0:
+     * every held operation of the group. */
     void (*resolve)(void *dp, mcpg_gid_t gid, uint64_t report_id, mcpg_status_t status);
 } mcpg_dp_ops_t;
 
-/* What the data plane sees. Called from data plane threads, possibly with its lock held: an implementation only queues. Returns false
- * when its queue is full: the data plane keeps the observation and offers it again. */
+/* What the data plane sees. Called from data plane threads, possibly with its lock held: an implementation only queues.
+ * Returns false when its queue is full: the data plane keeps the observation and offers it again. */
 typedef struct {
     void *user;
     bool (*link_up)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc);
     bool (*link_lost)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc);
     bool (*link_checked)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id, bool ok);
     bool (*death)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_proof_t proof);
-    /* An operation has failed ranks. In an auto group with auto-sync it stays incomplete until resolve(report_id); else report_id is 0. */
-    bool (*op_failed)(void *user, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed, uint32_t failed_count);
+    /* An operation has failed ranks. In an auto group with auto-sync it stays incomplete until resolve(report_id); else
+     * report_id is 0. */
+    bool (*op_failed)(void *user, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed,
+                      uint32_t failed_count);
 } mcpg_dp_observer_t;
 
 #endif

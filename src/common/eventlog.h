@@ -1,10 +1,12 @@
-/* eventlog.h: the flight recorder: every event of one state machine in its canonical encoding, with the CRC of its effects.
+/* eventlog.h: the flight recorder: every event of one state machine in its canonical encoding, with the CRC of its
+ * effects.
  *
- * File: 64-byte header {magic "MCEL", format u16, machine kind u16, caps hash u64, config hash u64, build id 20 B, wall clock start u64,
- * segment number u64 (rises; tells which of two segments is newer)}; then 8-aligned little-endian records {len u32, kind u16, flags u16, seq u64, now_us u64, payload, crc32c u32}. The event's
- * record is written before the step, an EFFECTS record {effects_crc u32} after it; every 64 events a DIGEST record. Two rotating segments
- * (PREFIX.0, PREFIX.1; 8 MiB each by default, mode 0600), preallocated and mmapped: an append is memory stores. A record is visible once
- * its CRC is in place. Never holds secrets. One writer thread.
+ * File: 64-byte header {magic "MCEL", format u16, machine kind u16, caps hash u64, config hash u64, build id 20 B, wall
+ * clock start u64, segment number u64 (rises; tells which of two segments is newer)}; then 8-aligned little-endian
+ * records {len u32, kind u16, flags u16, seq u64, now_us u64, payload, crc32c u32}. The event's record is written
+ * before the step, an EFFECTS record {effects_crc u32} after it; every 64 events a DIGEST record. Two rotating segments
+ * (PREFIX.0, PREFIX.1; 8 MiB each by default, mode 0600), preallocated and mmapped: an append is memory stores. A
+ * record is visible once its CRC is in place. Never holds secrets. One writer thread.
  */
 #ifndef MCPG_COMMON_EVENTLOG_H
 #define MCPG_COMMON_EVENTLOG_H
@@ -13,7 +15,7 @@
 
 typedef struct mcpg_eventlog mcpg_eventlog_t;
 typedef enum { MCPG_LOG_COORD = 1, MCPG_LOG_AGENT = 2 } mcpg_eventlog_machine_t;
-#define MCPG_REC_TRUNCATED 0x8000u /* in flags: the payload was too long, only its beginning is here */
+#define MCPG_REC_TRUNCATED    0x8000u /* in flags: the payload was too long, only its beginning is here */
 #define MCPG_EVENTLOG_SEGMENT ((size_t)8 << 20)
 enum { MCPG_REC_EVENT = 1, MCPG_REC_EFFECTS = 2, MCPG_REC_DIGEST = 3, MCPG_REC_CONFIG = 4 };
 
@@ -26,15 +28,18 @@ typedef struct {
     uint32_t len;
 } mcpg_record_t;
 
-/* config_bytes (the machine's canonical config encoding) is the first record of each segment. segment_bytes 0: 8 MiB. SYSTEM: no such
- * folder, or no room on its disk. */
-MCPG_MUST_USE mcpg_status_t mcpg__eventlog_open(const char *path_prefix, mcpg_eventlog_machine_t machine, const uint8_t *config_bytes,
-                                                uint32_t config_len, size_t segment_bytes, mcpg_eventlog_t **out);
-void mcpg__eventlog_append(mcpg_eventlog_t *log, const mcpg_record_t *record); /* NULL log: no-op; too long: truncated flag, never fails */
+/* config_bytes (the machine's canonical config encoding) is the first record of each segment. segment_bytes 0: 8 MiB.
+ * SYSTEM: no such folder, or no room on its disk. */
+MCPG_MUST_USE mcpg_status_t mcpg__eventlog_open(const char *path_prefix, mcpg_eventlog_machine_t machine,
+                                                const uint8_t *config_bytes, uint32_t config_len, size_t segment_bytes,
+                                                mcpg_eventlog_t **out);
+void mcpg__eventlog_append(mcpg_eventlog_t *log,
+                           const mcpg_record_t *record); /* NULL log: no-op; too long: truncated flag, never fails */
 void mcpg__eventlog_close(mcpg_eventlog_t *log);
-/* Reader over one file's bytes: calls back in order, stops at the first record that is not whole. Returns how many were read; CORRUPT
- * when the header is wrong. */
-MCPG_MUST_USE mcpg_status_t mcpg__eventlog_read(const uint8_t *file, size_t len, bool (*each)(void *user, const mcpg_record_t *), void *user,
+/* Reader over one file's bytes: calls back in order, stops at the first record that is not whole. Returns how many were
+ * read; CORRUPT when the header is wrong. */
+MCPG_MUST_USE mcpg_status_t mcpg__eventlog_read(const uint8_t *file, size_t len,
+                                                bool (*each)(void *user, const mcpg_record_t *), void *user,
                                                 uint64_t *count_out, mcpg_eventlog_machine_t *machine_out);
 /* Chained: crc is the value so far, 0 at first. The portable one gives the same without special instructions. */
 uint32_t mcpg__crc32c(uint32_t crc, const void *data, size_t len);

@@ -1,7 +1,7 @@
 /* executor.h: one thread, one bounded queue, one timer: the serialized executor under both hosts.
  *
- * Nothing that can block may run in a handler. Posting never blocks: a full queue is BUSY. There is no idle tick: the thread sleeps
- * until a post or the armed time. Never used for data.
+ * Nothing that can block may run in a handler. Posting never blocks: a full queue is BUSY. There is no idle tick: the
+ * thread sleeps until a post or the armed time. Never used for data.
  */
 #ifndef MCPG_COMMON_EXECUTOR_H
 #define MCPG_COMMON_EXECUTOR_H

@@ -13,6 +13,7 @@ typedef struct {
     char prefix[32]; /* "rank 3" */
 } mcpg_log_t;
 void mcpg__log_init(mcpg_log_t *log, mcpg_log_func_t func, void *user, const char *prefix);
-void mcpg__log(const mcpg_log_t *log, mcpg_log_level_t level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void mcpg__log(const mcpg_log_t *log, mcpg_log_level_t level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

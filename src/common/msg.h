@@ -1,9 +1,9 @@
 /* msg.h: the messages between agent and coordinator as validated domain structs.
  *
- * UP: agent -> coordinator. DOWN: coordinator -> agent. The wire form is protobuf (pg.proto); codec.h converts and checks every
- * limit, so the state machines may trust what they get to be within bounds, but not to be true. Pointers inside a message
- * borrow from the decode arena or the effect arena: valid for the one call.
- * This header never holds behaviour.
+ * UP: agent -> coordinator. DOWN: coordinator -> agent. The wire form is protobuf (pg.proto); codec.h converts and
+ * checks every limit, so the state machines may trust what they get to be within bounds, but not to be true. Pointers
+ * inside a message borrow from the decode arena or the effect arena: valid for the one call. This header never holds
+ * behaviour.
  */
 #ifndef MCPG_COMMON_MSG_H
 #define MCPG_COMMON_MSG_H
@@ -40,9 +40,9 @@ typedef enum {
 typedef struct {
     mcpg_rank_t rank;
     mcpg_incarnation_t inc;
-    uint8_t state;   /* mcpg_rank_state_t */
-    bool suspect;    /* check your link to this rank and report it with check_id */
-    bool dead;       /* OFFLINE is proved */
+    uint8_t state;    /* mcpg_rank_state_t */
+    bool suspect;     /* check your link to this rank and report it with check_id */
+    bool dead;        /* OFFLINE is proved */
     uint64_t host_id; /* equal: same host and network namespace */
     int64_t pid;
     mcpg_bytes_t endpoint; /* opaque to the control plane; empty when OFFLINE */
@@ -103,7 +103,10 @@ typedef struct {
     uint32_t capacity;
     bool is_extension, manual, no_auto_sync;
 } mcpg_up_register_t;
-typedef struct { uint64_t call_id; mcpg_gid_t gid; } mcpg_up_join_t;
+typedef struct {
+    uint64_t call_id;
+    mcpg_gid_t gid;
+} mcpg_up_join_t;
 typedef struct {
     uint64_t call_id;
     mcpg_gid_t gid;
@@ -113,8 +116,15 @@ typedef struct {
     uint64_t expected_epoch; /* MCPG_ANY_EPOCH */
     uint64_t wait_us;
 } mcpg_up_propose_t;
-typedef struct { mcpg_gid_t gid; mcpg_view_id_t view; uint64_t next_seq; } mcpg_up_ack_t;
-typedef struct { mcpg_gid_t gid; mcpg_view_id_t view; } mcpg_up_commit_ack_t;
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_view_id_t view;
+    uint64_t next_seq;
+} mcpg_up_ack_t;
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_view_id_t view;
+} mcpg_up_commit_ack_t;
 /* An operation ended with failed ranks and waits to be judged (auto groups), or just says so (manual). */
 typedef struct {
     mcpg_gid_t gid;
@@ -130,22 +140,27 @@ typedef struct {
     uint64_t first_failed_seq; /* MCPG_NO_SEQ: none here, entered because of SYNCING */
 } mcpg_up_sync_enter_t;
 /* next_seq: the number that the leaver's next operation would have had; operations below it end with it as usual. */
-typedef struct { mcpg_gid_t gid; uint64_t next_seq; } mcpg_up_leave_group_t;
-typedef struct { uint32_t reserved; } mcpg_up_detach_t; /* graceful end of the process's context */
+typedef struct {
+    mcpg_gid_t gid;
+    uint64_t next_seq;
+} mcpg_up_leave_group_t;
+typedef struct {
+    uint32_t reserved;
+} mcpg_up_detach_t; /* graceful end of the process's context */
 
-#define MCPG_UP_MSGS(X)                               \
-    X(ATTACH, attach, mcpg_up_attach_t)               \
-    X(HEARTBEAT, heartbeat, mcpg_up_heartbeat_t)      \
-    X(LINK, link, mcpg_up_link_t)                     \
-    X(DEATH, death, mcpg_up_death_t)                  \
-    X(REGISTER, register_group, mcpg_up_register_t)   \
-    X(JOIN, join, mcpg_up_join_t)                     \
-    X(PROPOSE, propose, mcpg_up_propose_t)            \
-    X(ACK, ack, mcpg_up_ack_t)                        \
-    X(COMMIT_ACK, commit_ack, mcpg_up_commit_ack_t)   \
-    X(OP_FAILED, op_failed, mcpg_up_op_failed_t)      \
-    X(SYNC_ENTER, sync_enter, mcpg_up_sync_enter_t)   \
-    X(LEAVE_GROUP, leave_group, mcpg_up_leave_group_t) \
+#define MCPG_UP_MSGS(X)                                                                                                \
+    X(ATTACH, attach, mcpg_up_attach_t)                                                                                \
+    X(HEARTBEAT, heartbeat, mcpg_up_heartbeat_t)                                                                       \
+    X(LINK, link, mcpg_up_link_t)                                                                                      \
+    X(DEATH, death, mcpg_up_death_t)                                                                                   \
+    X(REGISTER, register_group, mcpg_up_register_t)                                                                    \
+    X(JOIN, join, mcpg_up_join_t)                                                                                      \
+    X(PROPOSE, propose, mcpg_up_propose_t)                                                                             \
+    X(ACK, ack, mcpg_up_ack_t)                                                                                         \
+    X(COMMIT_ACK, commit_ack, mcpg_up_commit_ack_t)                                                                    \
+    X(OP_FAILED, op_failed, mcpg_up_op_failed_t)                                                                       \
+    X(SYNC_ENTER, sync_enter, mcpg_up_sync_enter_t)                                                                    \
+    X(LEAVE_GROUP, leave_group, mcpg_up_leave_group_t)                                                                 \
     X(DETACH, detach, mcpg_up_detach_t)
 
 /* ---- DOWN ---- */
@@ -156,10 +171,15 @@ typedef struct {
     uint64_t heartbeat_us, offline_us;
 } mcpg_down_welcome_t;
 /* ATTACH refused. RANK_IN_USE and UNAVAILABLE may be tried again. */
-typedef struct { int32_t status; mcpg_bytes_t text; } mcpg_down_refused_t;
-typedef struct { uint64_t digest, sent_us; } mcpg_down_heartbeat_reply_t;
 typedef struct {
-    bool full; /* ranks not listed are unknown: forget them */
+    int32_t status;
+    mcpg_bytes_t text;
+} mcpg_down_refused_t;
+typedef struct {
+    uint64_t digest, sent_us;
+} mcpg_down_heartbeat_reply_t;
+typedef struct {
+    bool full;         /* ranks not listed are unknown: forget them */
     uint64_t check_id; /* != 0 when an entry is suspect */
     uint32_t count;
     const mcpg_rank_info_t *ranks;
@@ -181,7 +201,10 @@ typedef struct {
     uint32_t count;
     const mcpg_group_member_t *members; /* by slot, 0..count-1 */
 } mcpg_down_members_t;
-typedef struct { mcpg_gid_t gid; mcpg_view_body_t view; } mcpg_down_prepare_t;
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_view_body_t view;
+} mcpg_down_prepare_t;
 typedef struct {
     mcpg_gid_t gid;
     mcpg_view_body_t view;
@@ -193,7 +216,10 @@ typedef struct {
     mcpg_rankset_t sync_failed;
     uint64_t sync_first_failed_seq;
 } mcpg_down_commit_t;
-typedef struct { mcpg_gid_t gid; mcpg_view_id_t view; } mcpg_down_abort_t;
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_view_id_t view;
+} mcpg_down_abort_t;
 /* Answer to JOIN (only when refused), PROPOSE, SYNC_ENTER (only when refused or the group's answer is in no COMMIT). */
 typedef struct {
     uint64_t call_id;
@@ -210,20 +236,22 @@ typedef struct {
     mcpg_rankset_t cleared;
 } mcpg_down_reconciled_t;
 /* Some rank entered sync_after_failure: operations of this group end unsuccessfully until this rank's own call. */
-typedef struct { mcpg_gid_t gid; } mcpg_down_syncing_t;
+typedef struct {
+    mcpg_gid_t gid;
+} mcpg_down_syncing_t;
 
-#define MCPG_DOWN_MSGS(X)                                        \
-    X(WELCOME, welcome, mcpg_down_welcome_t)                     \
-    X(REFUSED, refused, mcpg_down_refused_t)                     \
-    X(HEARTBEAT_REPLY, heartbeat_reply, mcpg_down_heartbeat_reply_t) \
-    X(RANK_STATES, rank_states, mcpg_down_rank_states_t)         \
-    X(REGISTERED, registered, mcpg_down_registered_t)            \
-    X(MEMBERS, members, mcpg_down_members_t)                     \
-    X(PREPARE, prepare, mcpg_down_prepare_t)                     \
-    X(COMMIT, commit, mcpg_down_commit_t)                        \
-    X(ABORT, abort, mcpg_down_abort_t)                           \
-    X(REPLY, reply, mcpg_down_reply_t)                           \
-    X(RECONCILED, reconciled, mcpg_down_reconciled_t)            \
+#define MCPG_DOWN_MSGS(X)                                                                                              \
+    X(WELCOME, welcome, mcpg_down_welcome_t)                                                                           \
+    X(REFUSED, refused, mcpg_down_refused_t)                                                                           \
+    X(HEARTBEAT_REPLY, heartbeat_reply, mcpg_down_heartbeat_reply_t)                                                   \
+    X(RANK_STATES, rank_states, mcpg_down_rank_states_t)                                                               \
+    X(REGISTERED, registered, mcpg_down_registered_t)                                                                  \
+    X(MEMBERS, members, mcpg_down_members_t)                                                                           \
+    X(PREPARE, prepare, mcpg_down_prepare_t)                                                                           \
+    X(COMMIT, commit, mcpg_down_commit_t)                                                                              \
+    X(ABORT, abort, mcpg_down_abort_t)                                                                                 \
+    X(REPLY, reply, mcpg_down_reply_t)                                                                                 \
+    X(RECONCILED, reconciled, mcpg_down_reconciled_t)                                                                  \
     X(SYNCING, syncing, mcpg_down_syncing_t)
 
 #define X(NAME, field, type) MCPG_UP_##NAME,

@@ -1,5 +1,5 @@
-/* pure.h: what both step machines share and may call: a digest and an effect arena. Header only, so that the core archives stay
- * without undefined symbols; never allocates.
+/* pure.h: what both step machines share and may call: a digest and an effect arena. Header only, so that the core
+ * archives stay without undefined symbols; never allocates.
  */
 #ifndef MCPG_COMMON_PURE_H
 #define MCPG_COMMON_PURE_H

@@ -5,14 +5,22 @@
 #include "common/base.h"
 
 #define MCPG_RANKSET_WORDS ((MCPG_MAX_RANKS + 63u) / 64u)
-typedef struct { uint64_t w[MCPG_RANKSET_WORDS]; } mcpg_rankset_t;
+typedef struct {
+    uint64_t w[MCPG_RANKSET_WORDS];
+} mcpg_rankset_t;
 
 static inline void mcpg__rankset_clear(mcpg_rankset_t *s) {
     for (uint32_t i = 0; i < MCPG_RANKSET_WORDS; i++) s->w[i] = 0;
 }
-static inline void mcpg__rankset_add(mcpg_rankset_t *s, uint32_t r) { s->w[r / 64u] |= UINT64_C(1) << (r % 64u); }
-static inline void mcpg__rankset_del(mcpg_rankset_t *s, uint32_t r) { s->w[r / 64u] &= ~(UINT64_C(1) << (r % 64u)); }
-static inline bool mcpg__rankset_has(const mcpg_rankset_t *s, uint32_t r) { return (s->w[r / 64u] >> (r % 64u)) & 1u; }
+static inline void mcpg__rankset_add(mcpg_rankset_t *s, uint32_t r) {
+    s->w[r / 64u] |= UINT64_C(1) << (r % 64u);
+}
+static inline void mcpg__rankset_del(mcpg_rankset_t *s, uint32_t r) {
+    s->w[r / 64u] &= ~(UINT64_C(1) << (r % 64u));
+}
+static inline bool mcpg__rankset_has(const mcpg_rankset_t *s, uint32_t r) {
+    return (s->w[r / 64u] >> (r % 64u)) & 1u;
+}
 /* Not the builtin: without -mpopcnt it becomes a call into libgcc, which a step machine's archive may not refer to. */
 static inline uint32_t mcpg__popcount64(uint64_t x) {
     x -= (x >> 1) & UINT64_C(0x5555555555555555);

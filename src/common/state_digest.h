@@ -1,8 +1,10 @@
-/* state_digest.h: the anti-entropy digest that heartbeats carry: what an agent holds of the coordinator's state, in one number.
+/* state_digest.h: the anti-entropy digest that heartbeats carry: what an agent holds of the coordinator's state, in one
+ * number.
  *
- * Both machines add up the same parts (wrapping 64-bit sum, so that the order does not matter and a change is one subtraction and one
- * addition): one per rank that a full RANK_STATES lists, one per slot of MEMBERS and one for the committed view of every group in which
- * the rank is registered. mcpg__digest_wire turns the sum into the value on the wire. Header only; never allocates.
+ * Both machines add up the same parts (wrapping 64-bit sum, so that the order does not matter and a change is one
+ * subtraction and one addition): one per rank that a full RANK_STATES lists, one per slot of MEMBERS and one for the
+ * committed view of every group in which the rank is registered. mcpg__digest_wire turns the sum into the value on the
+ * wire. Header only; never allocates.
  */
 #ifndef MCPG_COMMON_STATE_DIGEST_H
 #define MCPG_COMMON_STATE_DIGEST_H
@@ -33,6 +35,8 @@ static inline uint64_t mcpg__digest_view(mcpg_gid_t gid, mcpg_view_id_t view) {
     return mcpg__digest_u64(d, view.epoch);
 }
 /* 0 on the wire means "holds nothing", so a real sum is never 0. */
-static inline uint64_t mcpg__digest_wire(uint64_t sum) { return sum == 0 ? 1 : sum; }
+static inline uint64_t mcpg__digest_wire(uint64_t sum) {
+    return sum == 0 ? 1 : sum;
+}
 
 #endif

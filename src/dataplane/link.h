@@ -1,11 +1,13 @@
 /* link.h: messages over streams: framing, matching, large-message rendezvous, probes, death watch.
  *
- * Below it: transport.h streams. Above it: the operation engine, which posts sends and receives by message key. Everything here runs
- * with the engine lock held and never blocks. A link never decides that a rank has left: it reports.
+ * Below it: transport.h streams. Above it: the operation engine, which posts sends and receives by message key.
+ * Everything here runs with the engine lock held and never blocks. A link never decides that a rank has left: it
+ * reports.
  *
- * Matching: a message is {key, source rank}. A small one (<= MCPG_EAGER_BYTES) travels with its header and, if nobody waits for it yet, is
- * kept in a bounded pool; a large one announces itself and moves when the receive is posted, straight from user memory to user memory.
- * A receive that was cancelled can no longer be written: late bytes are read and dropped (contract D2).
+ * Matching: a message is {key, source rank}. A small one (<= MCPG_EAGER_BYTES) travels with its header and, if nobody
+ * waits for it yet, is kept in a bounded pool; a large one announces itself and moves when the receive is posted,
+ * straight from user memory to user memory. A receive that was cancelled can no longer be written: late bytes are read
+ * and dropped (contract D2).
  */
 #ifndef MCPG_DATAPLANE_LINK_H
 #define MCPG_DATAPLANE_LINK_H
@@ -17,8 +19,8 @@
 #define MCPG_EAGER_BYTES 8192u
 #define MCPG_CHUNK_BYTES 262144u /* largest payload of one frame: other messages interleave */
 
-/* Names one message between two processes. Collective: (gid, view, seq, phase). Point-to-point: view = the one that the pair
- * met in, seq = pair number, tag, MCPG_KEY_P2P in flags. */
+/* Names one message between two processes. Collective: (gid, view, seq, phase). Point-to-point: view = the one that the
+ * pair met in, seq = pair number, tag, MCPG_KEY_P2P in flags. */
 typedef struct {
     uint32_t gid;
     uint32_t flags; /* MCPG_KEY_P2P */
@@ -29,7 +31,8 @@ typedef struct {
     uint32_t pad;   /* 0 */
 } mcpg_msg_key_t;
 #define MCPG_KEY_P2P 1u
-/* link_leave of a point-to-point key only: which of this rank's two directions with that pair number and tag ends (none of both: both). */
+/* link_leave of a point-to-point key only: which of this rank's two directions with that pair number and tag ends (none
+ * of both: both). */
 #define MCPG_KEY_LEFT_SEND 2u
 #define MCPG_KEY_LEFT_RECV 4u
 
@@ -50,8 +53,9 @@ typedef enum {
 
 typedef struct mcpg_engine mcpg_engine_t; /* engine.h */
 
-/* Embedded in the operation; the link layer links it into its lists. Owner fills the first part. done() is called exactly once unless
- * cancelled, lock held, by the driving thread and never from inside a link call; it may post and cancel others, and reuse self. */
+/* Embedded in the operation; the link layer links it into its lists. Owner fills the first part. done() is called
+ * exactly once unless cancelled, lock held, by the driving thread and never from inside a link call; it may post and
+ * cancel others, and reuse self. */
 typedef struct mcpg_lx {
     mcpg_rank_t peer;
     mcpg_incarnation_t peer_inc;
@@ -68,16 +72,24 @@ typedef struct mcpg_lx {
     uint8_t state, is_send, result;
 } mcpg_lx_t;
 
-typedef enum { MCPG_LINK_ST_NONE, MCPG_LINK_ST_CONNECTING, MCPG_LINK_ST_UP, MCPG_LINK_ST_DOWN, MCPG_LINK_ST_DEAD } mcpg_link_st_t;
+typedef enum {
+    MCPG_LINK_ST_NONE,
+    MCPG_LINK_ST_CONNECTING,
+    MCPG_LINK_ST_UP,
+    MCPG_LINK_ST_DOWN,
+    MCPG_LINK_ST_DEAD
+} mcpg_link_st_t;
 
-/* A posted send or receive waits while the link to exactly that incarnation is CONNECTING or DOWN (the operation's own deadline decides how
- * long); it ends at once with PEER_DEAD when that incarnation is dead or replaced. */
+/* A posted send or receive waits while the link to exactly that incarnation is CONNECTING or DOWN (the operation's own
+ * deadline decides how long); it ends at once with PEER_DEAD when that incarnation is dead or replaced. */
 void mcpg__link_send(mcpg_engine_t *e, mcpg_lx_t *x);
 void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x);
-/* No done() afterwards, and `buf` is neither read nor written again. A half-sent frame is completed from a private copy of its remaining bytes; a peer
- * that matched the rest of the message gets LX_LEFT. Safe on an x that already ended or was never posted (zeroed). */
+/* No done() afterwards, and `buf` is neither read nor written again. A half-sent frame is completed from a private copy
+ * of its remaining bytes; a peer that matched the rest of the message gets LX_LEFT. Safe on an x that already ended or
+ * was never posted (zeroed). */
 void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x);
-/* Ends own side of (gid, view, seq) towards every peer of the list: peers that still need this rank there get LX_LEFT. */
+/* Ends own side of (gid, view, seq) towards every peer of the list: peers that still need this rank there get LX_LEFT.
+ */
 void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_member_t *peers, uint32_t count);
 /* Drops kept messages of this group for which seq < below (of that view or an older one). */
 void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below);

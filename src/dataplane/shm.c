@@ -22,7 +22,7 @@
 #include "dataplane/transport_priv.h"
 
 #define NAME_BYTES  16u
-#define RING_BYTES 262144u
+#define RING_BYTES  262144u
 #define PIECE_BYTES (RING_BYTES / 4u) /* published at a time: the other side copies meanwhile */
 #define CTL_BYTES   4096u
 #define MAP_BYTES   (CTL_BYTES + 2u * RING_BYTES)
