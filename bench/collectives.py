@@ -1,7 +1,8 @@
-"""bench/collectives.py [--backends mooncake-cpu,gloo] [--ranks 2] [--sizes 8,...] [--json FILE]: synchronous f32 operations from Python.
+"""bench/collectives.py [--backends mooncake-cpu,gloo] [--ranks 2] [--sizes 8,...] [--json FILE]: synchronous f32
+operations from Python.
 
-All backends run in the same processes, interleaved block by block, so that noise of the machine meets them alike. Times are rank 0's,
-per call; results are checked in the timed program.
+All backends run in the same processes, interleaved block by block, so that noise of the machine meets them alike.
+Times are rank 0's, per call; results are checked in the timed program.
 """
 
 import argparse
@@ -20,15 +21,19 @@ def prepare(op, group, rank, ranks, count):
     """(call, check): one synchronous operation and the test of what it left."""
     x = torch.full((count,), float(rank + 1))
     if op == "allreduce":
+
         def call():
             x.fill_(float(rank + 1))
             dist.all_reduce(x, group=group)
+
         return call, lambda: bool((x == ranks * (ranks + 1) / 2).all())
     if op == "broadcast":
         return lambda: dist.broadcast(x, src=0, group=group), lambda: bool((x == 1).all())
     if op == "allgather":
         out = [torch.empty(count) for _ in range(ranks)]
-        return lambda: dist.all_gather(out, x, group=group), lambda: all(bool((o == i + 1).all()) for i, o in enumerate(out))
+        return lambda: dist.all_gather(out, x, group=group), lambda: all(
+            bool((o == i + 1).all()) for i, o in enumerate(out)
+        )
     y = torch.empty(count)
 
     def swap():
@@ -38,6 +43,7 @@ def prepare(op, group, rank, ranks, count):
         elif rank == 1:
             dist.recv(y, 0, group=group)
             dist.send(x, 0, group=group)
+
     return swap, lambda: rank > 1 or bool((y == 2 - rank).all())
 
 

@@ -1,8 +1,9 @@
 """What the Python benchmarks share: jobs of forked ranks, medians, and the output contract.
 
-Every benchmark writes, with --json FILE, {"schema": 1, "host": {...}, "rows": [{"name", "backend", "transport", "ranks", "size_bytes",
-"n", "median_us", "p99_us", "ratio_vs": {...}}]}. ratio_vs = the peer's median / ours from the same interleaved run: above 1 is faster.
-A benchmark checks its results while it runs; it never decides whether a test passes.
+Every benchmark writes, with --json FILE, {"schema": 1, "host": {...}, "rows": [{"name", "backend", "transport",
+"ranks", "size_bytes", "n", "median_us", "p99_us", "ratio_vs": {...}}]}. ratio_vs = the peer's median / ours from the
+same interleaved run: above 1 is faster. A benchmark checks its results while it runs; it never decides whether a test
+passes.
 """
 
 import json
@@ -23,22 +24,42 @@ FORK = multiprocessing.get_context("fork")
 
 def host():
     with open("/proc/cpuinfo") as file:
-        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
-    return {"cores": os.cpu_count(), "cpu": model, "kernel": platform.release(), "torch": torch.__version__, "load": os.getloadavg()[0]}
+        model = next(
+            (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine()
+        )
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model,
+        "kernel": platform.release(),
+        "torch": torch.__version__,
+        "load": os.getloadavg()[0],
+    }
 
 
 def row(name, backend, times_us, *, ranks, transport="", size_bytes=0, ratio_vs=None):
     ordered = sorted(times_us)
     p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-    return {"name": name, "backend": backend, "transport": transport, "ranks": ranks, "size_bytes": size_bytes, "n": len(ordered),
-            "median_us": round(statistics.median(ordered), 2), "p99_us": round(p99, 2), "ratio_vs": ratio_vs or {}}
+    return {
+        "name": name,
+        "backend": backend,
+        "transport": transport,
+        "ranks": ranks,
+        "size_bytes": size_bytes,
+        "n": len(ordered),
+        "median_us": round(statistics.median(ordered), 2),
+        "p99_us": round(p99, 2),
+        "ratio_vs": ratio_vs or {},
+    }
 
 
 def report(rows, path):
     print(f"{'name':24} {'backend':14} {'ranks':>5} {'bytes':>10} {'median us':>12} {'p99 us':>12}  ratio")
     for r in rows:
         ratio = " ".join(f"{k} {v:.2f}x" for k, v in r["ratio_vs"].items())
-        print(f"{r['name']:24} {r['backend']:14} {r['ranks']:5d} {r['size_bytes']:10d} {r['median_us']:12.1f} {r['p99_us']:12.1f}  {ratio}")
+        print(
+            f"{r['name']:24} {r['backend']:14} {r['ranks']:5d} {r['size_bytes']:10d} "
+            f"{r['median_us']:12.1f} {r['p99_us']:12.1f}  {ratio}"
+        )
     if path:
         with open(path, "w") as file:
             json.dump({"schema": 1, "host": host(), "rows": rows}, file, indent=1)
@@ -56,8 +77,15 @@ def _services(pipe, ranks):
 
 
 def _rank_main(func, rank, ranks, port, address, queue, args):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                      TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0", MOONCAKE_COORDINATOR=address)
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(ranks),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_RESTART_COUNT="0",
+        MOONCAKE_COORDINATOR=address,
+    )
     torch.set_num_threads(1)
     try:
         queue.put((rank, func(rank, ranks, *args), None))
@@ -69,7 +97,7 @@ def _rank_main(func, rank, ranks, port, address, queue, args):
 
 
 def run_job(func, ranks, args=(), *, victims=(), timeout_s=120):
-    """Forks `ranks` processes that call func(rank, ranks, *args) and returns {rank: result}. Ranks in victims need not answer."""
+    """Forks processes that call func(rank, ranks, *args); returns {rank: result}. Ranks in victims need not answer."""
     ours, theirs = FORK.Pipe()
     services = FORK.Process(target=_services, args=(theirs, ranks), daemon=True)
     services.start()
@@ -78,7 +106,10 @@ def run_job(func, ranks, args=(), *, victims=(), timeout_s=120):
         raise RuntimeError("Store and coordinator did not start within 30 s")
     port, address = ours.recv()
     queue = FORK.Queue()
-    processes = [FORK.Process(target=_rank_main, args=(func, r, ranks, port, address, queue, args), daemon=True) for r in range(ranks)]
+    processes = [
+        FORK.Process(target=_rank_main, args=(func, r, ranks, port, address, queue, args), daemon=True)
+        for r in range(ranks)
+    ]
     for process in processes:
         process.start()
     results, until = {}, time.monotonic() + timeout_s

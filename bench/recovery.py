@@ -1,8 +1,9 @@
 """bench/recovery.py [--trials 20] [--json FILE]: how long a death holds the survivors up.
 
-kill_to_next_op: 4 ranks, default settings. The victim is killed (SIGKILL by itself) before it enters an all_reduce while the others
-wait in it; measured from just before the kill to the return of the slowest survivor's all_reduce. Checked in each trial: every
-survivor's hint names exactly the victim, the sum is the survivors' sum, and get_active_ranks is already without the victim.
+kill_to_next_op: 4 ranks, default settings. The victim is killed (SIGKILL by itself) before it enters an all_reduce
+while the others wait in it; measured from just before the kill to the return of the slowest survivor's all_reduce.
+Checked in each trial: every survivor's hint names exactly the victim, the sum is the survivors' sum, and
+get_active_ranks is already without the victim.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def job(rank, ranks, victim, shared):
     returned = time.monotonic()
     expected_active = [int(r != victim) for r in range(ranks)]
     if pg.get_active_ranks(dist.group.WORLD).tolist() != expected_active:
-        raise RuntimeError(f"rank {rank}: active ranks {active.tolist()} when the Work returned, expected {expected_active}")
+        raise RuntimeError(
+            f"rank {rank}: active ranks {active.tolist()} when the Work returned, expected {expected_active}"
+        )
     hint = pg.get_failed_ranks_hint(work).tolist()
     if hint != [int(r == victim) for r in range(ranks)]:
         raise RuntimeError(f"rank {rank}: hint {hint}, expected exactly rank {victim}")
@@ -64,7 +67,9 @@ def main():
         shared = common.FORK.Value("d", 0.0)
         returned = common.run_job(job, args.ranks, (victim, shared), victims=(victim,))
         times.append((max(returned.values()) - shared.value) * 1e6)
-    common.report([common.row("kill_to_next_op", "mooncake-cpu", times, ranks=args.ranks, transport="default")], args.json)
+    common.report(
+        [common.row("kill_to_next_op", "mooncake-cpu", times, ranks=args.ranks, transport="default")], args.json
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The end of elastic_training.py: accuracy, the picture drawn from the ranks' records, and the verdict. Never communicates."""
+"""The end of elastic_training.py: accuracy, the picture drawn from the ranks' records, and the verdict. Never
+communicates."""
 
 import json
 import sys
@@ -33,7 +34,9 @@ def draw(records, world, killed, path):
     import matplotlib.pyplot as plt
 
     start = min(lines[0]["t"] for lines in records.values() if lines)
-    figure, (loss_ax, time_ax, band_ax) = plt.subplots(3, 1, figsize=(10, 7), sharex=True, height_ratios=[3, 2, 2], layout="constrained")
+    figure, (loss_ax, time_ax, band_ax) = plt.subplots(
+        3, 1, figsize=(10, 7), sharex=True, height_ratios=[3, 2, 2], layout="constrained"
+    )
     for rank, lines in records.items():
         done = [r for r in lines if r["loss"] is not None]
         loss_ax.plot([r["t"] - start for r in done], [r["loss"] for r in done], ".", ms=2.5, label=f"rank {rank}")
@@ -44,11 +47,17 @@ def draw(records, world, killed, path):
     for kill in killed:
         for axis in (loss_ax, time_ax, band_ax):
             axis.axvline(kill["t"] - start, color="black", lw=0.8, ls="--")
-        band_ax.annotate("SIGKILL", (kill["t"] - start, kill["rank"]), textcoords="offset points", xytext=(4, -3), fontsize=8)
-    loss_ax.set(ylabel="loss of the rank's share", yscale="log", title=f"{world} ranks of DistributedDataParallel, one job")
+        band_ax.annotate(
+            "SIGKILL", (kill["t"] - start, kill["rank"]), textcoords="offset points", xytext=(4, -3), fontsize=8
+        )
+    loss_ax.set(
+        ylabel="loss of the rank's share", yscale="log", title=f"{world} ranks of DistributedDataParallel, one job"
+    )
     loss_ax.legend(loc="upper right", ncols=world, fontsize=8, markerscale=4)
     time_ax.set(ylabel="step time, ms", yscale="log")
-    band_ax.set(ylabel="takes part", yticks=range(world), xlabel="seconds since the first step", ylim=(-0.6, world - 0.4))
+    band_ax.set(
+        ylabel="takes part", yticks=range(world), xlabel="seconds since the first step", ylim=(-0.6, world - 0.4)
+    )
     band_ax.invert_yaxis()
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -64,7 +73,10 @@ def verdict(trainer, records, acc, baseline):
     late = [r for lines in records.values() for r in lines if r["step"] >= trainer.args.steps * 2 // 3]
     short = {r["step"] for r in late if len(r["active"]) != trainer.world}
     if short:
-        faults.append(f"{len(short)} of the last third's steps ran without all {trainer.world} ranks, the last one step {max(short)}")
+        faults.append(
+            f"{len(short)} of the last third's steps ran without all {trainer.world} ranks, "
+            f"the last one step {max(short)}"
+        )
     return faults
 
 
@@ -80,12 +92,22 @@ def finish(trainer, view):
     picture = folder / "elastic_training.png"
     draw(records, trainer.world, killed, picture)
     faults = verdict(trainer, records, acc, baseline)
-    result = {"accuracy": acc, "baseline": baseline, "checksum": trainer.state.checksum(), "checks": trainer.checks, "epoch": view.epoch,
-              "faults": faults, "killed": [k["rank"] for k in killed]}
+    result = {
+        "accuracy": acc,
+        "baseline": baseline,
+        "checksum": trainer.state.checksum(),
+        "checks": trainer.checks,
+        "epoch": view.epoch,
+        "faults": faults,
+        "killed": [k["rank"] for k in killed],
+    }
     (folder / "result.json").write_text(json.dumps(result) + "\n")
     if not args.quiet:
         print(f"accuracy {acc:.4f}" + (f", without a fault {baseline:.4f}" if baseline is not None else ""))
-        print(f"parameters and momentum of all {len(view.active)} ranks: checksum {trainer.state.checksum():08x}, compared {trainer.checks} times")
+        print(
+            f"parameters and momentum of all {len(view.active)} ranks: checksum {trainer.state.checksum():08x}, "
+            f"compared {trainer.checks} times"
+        )
         print(f"picture {picture}")
     for fault in faults:
         print(f"  {fault}")

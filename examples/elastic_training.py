@@ -2,18 +2,22 @@
 
     python -m mooncake.run --nproc 4 --respawn examples/elastic_training.py --kill 2 --run run/demo
 
-A small CNN learns the 1,797 handwritten digits that scikit-learn ships. Each rank in --kill ends itself with SIGKILL inside the backward
-pass of step --kill-step, in its first life. The survivors agree on the failed step (pg.sync_after_failure), go back to the state before
-it and go on; the launcher starts a replacement, which warms up alone, joins, gets the state and takes its share of every batch again.
+A small CNN learns the 1,797 handwritten digits that scikit-learn ships. Each rank in --kill ends itself with SIGKILL
+inside the backward pass of step --kill-step, in its first life. The survivors agree on the failed step
+(pg.sync_after_failure), go back to the state before it and go on; the launcher starts a replacement, which warms up
+alone, joins, gets the state and takes its share of every batch again.
 
 How one step works:
   1. view = pg.safe_point(): who takes part in this step, the same answer at every rank.
-  2. If the view has a newcomer: a rank that has the state broadcasts it. After any change: compare checksums of parameters and momentum.
+  2. If the view has a newcomer: a rank that has the state broadcasts it. After any change: compare checksums of
+     parameters and momentum.
   3. The batch is drawn from (seed, step) and split by position among the view's active ranks.
   4. Backward; pg.ddp_hook averages gradients over the ranks that contributed.
-  5. If a Work of the step was unsuccessful: pg.sync_after_failure(), restore the snapshot whose operation numbers contain the first
-     failed one, and do that step again.
-The file never touches membership except through pg.activate_ranks, and never assumes that a rank number stays with one process.
+  5. If a Work of the step was unsuccessful: pg.sync_after_failure(), restore the snapshot whose operation numbers
+     contain the first failed one, and do that step again.
+
+The file never touches membership except through pg.activate_ranks, and never assumes that a rank number stays with
+one process.
 """
 
 import argparse
@@ -45,7 +49,9 @@ def parse_args():
     parser.add_argument("--kill", default="2", help="ranks that kill themselves, e.g. 2 or 1,3; 'none'")
     parser.add_argument("--kill-step", type=int, default=45)
     parser.add_argument("--steps", type=int, default=330)
-    parser.add_argument("--pace-ms", type=float, default=100.0, help="shortest time of a step, so that a replacement can be watched")
+    parser.add_argument(
+        "--pace-ms", type=float, default=100.0, help="shortest time of a step, so that a replacement can be watched"
+    )
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--run", default="run/demo", help="folder for the ranks' records and the picture")
     parser.add_argument("--baseline", default=None, help="result.json of a run without a fault, to compare with")
@@ -77,11 +83,15 @@ class Net(nn.Module):
 
 
 def load_digits():
-    """The file that scikit-learn ships, read without importing scikit-learn: a replacement would wait for that as long as for torch."""
+    """What scikit-learn ships, read without importing it: a replacement would wait for that as long as for torch."""
     package = importlib.util.find_spec("sklearn")
     if package is None:
         sys.exit("scikit-learn is not installed; its handwritten digits are the data: pip install scikit-learn")
-    table = np.loadtxt(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), delimiter=",", dtype=np.float32)
+    table = np.loadtxt(
+        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"),
+        delimiter=",",
+        dtype=np.float32,
+    )
     table = table[np.random.default_rng(SEED).permutation(len(table))]
     images = torch.from_numpy(table[:, :64].reshape(-1, 1, 8, 8) / 16.0)
     labels = torch.from_numpy(table[:, 64].astype(np.int64))
@@ -134,7 +144,7 @@ class Trainer:
         self.snapshots = []  # (start_seq, step, flat state), newest last
         self.checks = 0
 
-    # ---- setting up -------------------------------------------------------------------------------------------------------
+    # ---- setting up ----
     def setup(self):
         joiner = self.life > 0
         self.active = torch.zeros(self.world, dtype=torch.int32)
@@ -165,7 +175,7 @@ class Trainer:
         else:
             self.members = {}
 
-    # ---- one step ---------------------------------------------------------------------------------------------------------
+    # ---- one step ----
     def share(self, view):
         rng = np.random.default_rng((SEED, self.step))
         picked = rng.choice(len(self.train_y), self.args.batch, replace=False)
@@ -176,7 +186,9 @@ class Trainer:
         return self.rank in self.args.kill and self.life == 0 and self.step == self.args.kill_step
 
     def kill_self(self, grad):
-        (self.dir / f"killed-{self.rank}.json").write_text(json.dumps({"rank": self.rank, "t": time.time(), "step": self.step}))
+        (self.dir / f"killed-{self.rank}.json").write_text(
+            json.dumps({"rank": self.rank, "t": time.time(), "step": self.step})
+        )
         os.kill(os.getpid(), signal.SIGKILL)
         return grad
 
@@ -194,18 +206,18 @@ class Trainer:
         self.ddp.zero_grad()
         return loss.item()
 
-    # ---- membership -------------------------------------------------------------------------------------------------------
+    # ---- membership ----
     def ok(self, work):
         work.wait()
         return pg.get_local_success(work)
 
     def enter_view(self, view):
-        """After a change of the view: give the state to newcomers, then compare it everywhere. False: a rank failed meanwhile."""
+        """After a change of the view: give newcomers the state, then compare it everywhere. False: a rank failed."""
         now = dict(zip(view.active, view.incarnations))
         if self.members is not None and now == self.members:
             return True
         if self.members is None or set(now.items()) - set(self.members.items()):
-            # The lowest rank that has the state gives it; a newcomer cannot know which that is, so they agree on it first.
+            # The lowest rank that has the state gives it; a newcomer cannot know which that is: first agree on it.
             giver = torch.tensor([self.rank if self.members is not None else self.world], dtype=torch.int64)
             if not self.ok(dist.all_reduce(giver, op=dist.ReduceOp.MIN, async_op=True)):
                 return False
@@ -243,7 +255,7 @@ class Trainer:
         return ", ".join([f"lost rank {s}" for s in lost] + [f"rank {s} joined" for s in came]) or "no change"
 
     def recover(self):
-        """A Work of this step failed here or at a peer: all survivors agree, then go back to the state before the failed step."""
+        """A Work failed here or at a peer: the survivors agree, then go back to the state before the failed step."""
         reply = pg.sync_after_failure(self.group)
         if reply.status != pg.SyncAfterFailureStatus.Reconciled:
             raise RuntimeError(f"rank {self.rank}: sync_after_failure: {reply.status}: {reply.reject_reason}")
@@ -266,7 +278,7 @@ class Trainer:
             if reply.status == pg.ProposalStatus.Rejected:
                 print(f"activate_ranks({ready}) was rejected: {reply.reject_reason}", flush=True)
 
-    # ---- the loop ---------------------------------------------------------------------------------------------------------
+    # ---- the loop ----
     def run(self):
         while True:
             began = time.time()
@@ -291,13 +303,20 @@ class Trainer:
             time.sleep(max(0.0, self.args.pace_ms / 1000 - (time.time() - began)))
 
     def keep_snapshot(self, view):
-        """The state at the start of the numbers from view.start_seq on. Ranks are never more than one step apart, so two suffice."""
+        """The state before the numbers from view.start_seq on. Ranks are at most one step apart, so two suffice."""
         if self.members is not None:
             self.snapshots = [*self.snapshots, (view.start_seq, self.step, self.state.read())][-SNAPSHOTS:]
 
     def record(self, view, began, loss):
-        line = {"t": began, "ms": round((time.time() - began) * 1000, 3), "step": self.step, "loss": loss, "epoch": view.epoch,
-                "active": list(view.active), "checks": self.checks}
+        line = {
+            "t": began,
+            "ms": round((time.time() - began) * 1000, 3),
+            "step": self.step,
+            "loss": loss,
+            "epoch": view.epoch,
+            "active": list(view.active),
+            "checks": self.checks,
+        }
         self.records.write(json.dumps(line) + "\n")
         self.records.flush()
 
@@ -312,7 +331,7 @@ class Trainer:
         # Nobody leaves before the leader is done.
         return self.ok(dist.barrier(async_op=True))
 
-    # ---- what a person sees -----------------------------------------------------------------------------------------------
+    # ---- what a person sees ----
     def is_leader(self, view):
         return self.rank == view.active[0]
 
@@ -333,7 +352,11 @@ class Trainer:
             return
         done = 30 * self.step // self.args.steps
         bar = "#" * done + "-" * (30 - done)
-        print(f"[{bar}] step {self.step}/{self.args.steps}  loss {loss:.3f}  ranks {len(view.active)}", end="\r", flush=True)
+        print(
+            f"[{bar}] step {self.step}/{self.args.steps}  loss {loss:.3f}  ranks {len(view.active)}",
+            end="\r",
+            flush=True,
+        )
 
 
 def main():

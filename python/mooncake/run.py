@@ -2,8 +2,9 @@
 
     python -m mooncake.run --nproc 4 --respawn script.py --its --arguments
 
-It hosts the Store and the membership coordinator itself, so any rank may die, rank 0 too. Ranks get torchrun's environment. It reports
-each exit to the coordinator as a proof of death. It never ends a process that it did not start, and never restarts a healthy rank.
+It hosts the Store and the membership coordinator itself, so any rank may die, rank 0 too. Ranks get torchrun's
+environment. It reports each exit to the coordinator as a proof of death. It never ends a process that it did not
+start, and never restarts a healthy rank.
 """
 
 import argparse
@@ -22,11 +23,22 @@ DRAIN_S = 2.0  # for output that is still in the pipes when the last rank has en
 
 def parse_args(argv):
     parser = argparse.ArgumentParser(
-        prog="python -m mooncake.run", description="Start ranks of a torch.distributed script; restart only those that die."
+        prog="python -m mooncake.run",
+        description="Start ranks of a torch.distributed script; restart only those that die.",
     )
-    parser.add_argument("--nproc", "--nproc-per-node", type=int, required=True, metavar="N", help="number of ranks, 1 to 1024")
-    parser.add_argument("--respawn", action="store_true", help="start a rank again when it ends with an error or a signal")
-    parser.add_argument("--max-restarts", type=int, default=3, metavar="K", help="restarts of one rank before it is given up (default 3)")
+    parser.add_argument(
+        "--nproc", "--nproc-per-node", type=int, required=True, metavar="N", help="number of ranks, 1 to 1024"
+    )
+    parser.add_argument(
+        "--respawn", action="store_true", help="start a rank again when it ends with an error or a signal"
+    )
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=3,
+        metavar="K",
+        help="restarts of one rank before it is given up (default 3)",
+    )
     parser.add_argument("--master-port", type=int, default=0, metavar="PORT", help="port of the Store, 0: any free one")
     parser.add_argument("--no-prefix", action="store_true", help="do not put '[rank]' before output lines")
     parser.add_argument("script", help="Python file to run")
@@ -42,7 +54,7 @@ def parse_args(argv):
 
 
 class Output:
-    """Writes ranks' lines with a prefix; a segment that ends in a carriage return is drawn in place on a terminal, dropped elsewhere."""
+    """Writes lines with a prefix; one that ends in a carriage return is drawn in place on a terminal, else dropped."""
 
     def __init__(self, prefix):
         self.prefix = prefix
@@ -98,11 +110,21 @@ class Launcher:
         env = dict(os.environ)
         nproc = str(self.options.nproc)
         env.update(
-            RANK=str(rank.rank), LOCAL_RANK=str(rank.rank), GROUP_RANK="0", ROLE_RANK=str(rank.rank), ROLE_NAME="default",
-            WORLD_SIZE=nproc, LOCAL_WORLD_SIZE=nproc, GROUP_WORLD_SIZE="1", ROLE_WORLD_SIZE=nproc,
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.store_port),
-            TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RUN_ID=f"mooncake-{os.getpid()}",
-            TORCHELASTIC_RESTART_COUNT=str(rank.restarts), TORCHELASTIC_MAX_RESTARTS=str(self.options.max_restarts),
+            RANK=str(rank.rank),
+            LOCAL_RANK=str(rank.rank),
+            GROUP_RANK="0",
+            ROLE_RANK=str(rank.rank),
+            ROLE_NAME="default",
+            WORLD_SIZE=nproc,
+            LOCAL_WORLD_SIZE=nproc,
+            GROUP_WORLD_SIZE="1",
+            ROLE_WORLD_SIZE=nproc,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(self.store_port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            TORCHELASTIC_RUN_ID=f"mooncake-{os.getpid()}",
+            TORCHELASTIC_RESTART_COUNT=str(rank.restarts),
+            TORCHELASTIC_MAX_RESTARTS=str(self.options.max_restarts),
             MOONCAKE_COORDINATOR=self.coordinator.address,
         )
         env.setdefault("OMP_NUM_THREADS", "1")
@@ -112,7 +134,10 @@ class Launcher:
     def start(self, rank):
         rank.process = subprocess.Popen(
             [sys.executable, self.options.script, *self.options.args],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment(rank),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment(rank),
         )
         os.set_blocking(rank.process.stdout.fileno(), False)
         self.selector.register(rank.process.stdout, selectors.EVENT_READ, rank)
@@ -152,7 +177,10 @@ class Launcher:
         what = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         if self.options.respawn and not self.stop_signal and rank.restarts < self.options.max_restarts:
             rank.restarts += 1
-            self.out.say(f"rank {rank.rank} (pid {process.pid}) ended with {what}; start {rank.restarts} of {self.options.max_restarts} again")
+            self.out.say(
+                f"rank {rank.rank} (pid {process.pid}) ended with {what}; "
+                f"start {rank.restarts} of {self.options.max_restarts} again"
+            )
             self.start(rank)
             return
         rank.exit_code = shell_code
@@ -201,7 +229,9 @@ def main(argv=None):
 
     from mooncake import pg
 
-    store = TCPStore("127.0.0.1", options.master_port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300))
+    store = TCPStore(
+        "127.0.0.1", options.master_port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300)
+    )
     coordinator = pg.start_coordinator()
     try:
         return Launcher(options, store.port, coordinator).run()

@@ -1,8 +1,9 @@
 /* coord.h: the coordinator as a pure state machine: event in, effects out.
  *
- * It holds no thread, lock, socket, clock, allocation, float or log call. Memory is given once by the caller. Time comes with the
- * event, timers leave as ARM_TIMER. The event is borrowed for the call; effects borrow from the effect buffer until its next reset.
- * step validates, makes sure that the worst case fits, then mutates: on an error the state digest is unchanged.
+ * It holds no thread, lock, socket, clock, allocation, float or log call. Memory is given once by the caller. Time
+ * comes with the event, timers leave as ARM_TIMER. The event is borrowed for the call; effects borrow from the effect
+ * buffer until its next reset. step validates, makes sure that the worst case fits, then mutates: on an error the state
+ * digest is unchanged.
  */
 #ifndef MCPG_COORDINATOR_COORD_H
 #define MCPG_COORDINATOR_COORD_H
@@ -21,10 +22,17 @@ typedef struct {
 
 typedef struct mcpg_coord mcpg_coord_t;
 
-/* MSG: a validated message on a connection. CLOSED: the connection is gone. EXIT: the launcher saw a process end. TIMER: the armed time
- * came. SHUTDOWN: refuse what is new, answer what is open; STOP is emitted when nothing is left or the drain deadline passed. */
-typedef enum { MCPG_COORD_EV_MSG, MCPG_COORD_EV_CLOSED, MCPG_COORD_EV_EXIT, MCPG_COORD_EV_TIMER, MCPG_COORD_EV_SHUTDOWN,
-               MCPG_COORD_EV__COUNT } mcpg_coord_ev_kind_t;
+/* MSG: a validated message on a connection. CLOSED: the connection is gone. EXIT: the launcher saw a process end.
+ * TIMER: the armed time came. SHUTDOWN: refuse what is new, answer what is open; STOP is emitted when nothing is left
+ * or the drain deadline passed. */
+typedef enum {
+    MCPG_COORD_EV_MSG,
+    MCPG_COORD_EV_CLOSED,
+    MCPG_COORD_EV_EXIT,
+    MCPG_COORD_EV_TIMER,
+    MCPG_COORD_EV_SHUTDOWN,
+    MCPG_COORD_EV__COUNT
+} mcpg_coord_ev_kind_t;
 typedef struct {
     mcpg_time_t now;
     mcpg_coord_ev_kind_t kind;
@@ -34,10 +42,16 @@ typedef struct {
     int64_t pid;              /* EXIT */
 } mcpg_coord_event_t;
 
-typedef enum { MCPG_COORD_FX_SEND, MCPG_COORD_FX_SEND_CONN, MCPG_COORD_FX_CLOSE_CONN, MCPG_COORD_FX_ARM_TIMER, MCPG_COORD_FX_STOP,
-               MCPG_COORD_FX__COUNT } mcpg_coord_fx_kind_t;
-/* Run in order. SEND goes to every rank of `to` that is attached (a push: may be lost, is idempotent). SEND_CONN answers one connection
- * (replies: unique). ARM_TIMER replaces the earlier one; at.us == UINT64_MAX disarms. */
+typedef enum {
+    MCPG_COORD_FX_SEND,
+    MCPG_COORD_FX_SEND_CONN,
+    MCPG_COORD_FX_CLOSE_CONN,
+    MCPG_COORD_FX_ARM_TIMER,
+    MCPG_COORD_FX_STOP,
+    MCPG_COORD_FX__COUNT
+} mcpg_coord_fx_kind_t;
+/* Run in order. SEND goes to every rank of `to` that is attached (a push: may be lost, is idempotent). SEND_CONN
+ * answers one connection (replies: unique). ARM_TIMER replaces the earlier one; at.us == UINT64_MAX disarms. */
 typedef struct {
     mcpg_coord_fx_kind_t kind;
     const mcpg_rankset_t *to;   /* SEND: global ranks */
@@ -55,12 +69,19 @@ typedef struct {
 
 size_t mcpg_coord_size(const mcpg_coord_config_t *config);
 /* mem: mcpg_coord_size bytes, 16-aligned, zero-filled. */
-MCPG_MUST_USE mcpg_status_t mcpg_coord_init(void *mem, size_t size, const mcpg_coord_config_t *config, mcpg_coord_t **out);
-/* Worst case that one step may emit; the host allocates the buffer once and calls mcpg_coord_effects_reset before each step. */
+MCPG_MUST_USE mcpg_status_t mcpg_coord_init(void *mem, size_t size, const mcpg_coord_config_t *config,
+                                            mcpg_coord_t **out);
+/* Worst case that one step may emit; the host allocates the buffer once and calls mcpg_coord_effects_reset before each
+ * step. */
 void mcpg_coord_effects_worst(const mcpg_coord_config_t *config, uint32_t *item_cap_out, size_t *arena_cap_out);
-static inline void mcpg_coord_effects_reset(mcpg_coord_effects_t *fx) { fx->count = 0; fx->arena_used = 0; }
-/* A rejected event (INVALID_ARGUMENT, NOT_FOUND, LIMIT, ...) changes nothing; a peer's mistake is answered by an effect and OK. */
-MCPG_MUST_USE mcpg_status_t mcpg_coord_step(mcpg_coord_t *coord, const mcpg_coord_event_t *event, mcpg_coord_effects_t *effects);
+static inline void mcpg_coord_effects_reset(mcpg_coord_effects_t *fx) {
+    fx->count = 0;
+    fx->arena_used = 0;
+}
+/* A rejected event (INVALID_ARGUMENT, NOT_FOUND, LIMIT, ...) changes nothing; a peer's mistake is answered by an effect
+ * and OK. */
+MCPG_MUST_USE mcpg_status_t mcpg_coord_step(mcpg_coord_t *coord, const mcpg_coord_event_t *event,
+                                            mcpg_coord_effects_t *effects);
 uint64_t mcpg_coord_digest(const mcpg_coord_t *coord); /* of everything that decides later behaviour */
 /* Invariants of one coordinator: NULL, or the id and text of the first broken one ("I3 ..."). */
 const char *mcpg_coord_check(const mcpg_coord_t *coord);

@@ -47,7 +47,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=600)
     args = parser.parse_args()
-    loops = [multiprocessing.get_context("fork").Process(target=busy, args=(time.monotonic() + args.seconds + 60,), daemon=True) for _ in range(2)]
+    loops = [
+        multiprocessing.get_context("fork").Process(
+            target=busy, args=(time.monotonic() + args.seconds + 60,), daemon=True
+        )
+        for _ in range(2)
+    ]
     for loop in loops:
         loop.start()
     try:
@@ -55,7 +60,10 @@ def main():
     finally:
         for loop in loops:
             loop.kill()
-    print(f"{min(rounds.values())} rounds in {args.seconds:.0f} s beside two busy loops: no live rank was hinted or deactivated")
+    print(
+        f"{min(rounds.values())} rounds in {args.seconds:.0f} s beside two busy loops: "
+        "no live rank was hinted or deactivated"
+    )
 
 
 if __name__ == "__main__":

@@ -203,6 +203,36 @@ static void sync_covers_subgroups(world_t *w) {
     work(w, gid, 10);
 }
 
+/* A sync that starts while a joiner's barrier is open waits for the joiner too, which therefore hears of it. */
+static void sync_meets_joiner(world_t *w) {
+    uint32_t gid = found(w, 4, "");
+    world_kill(w, 3);
+    until_active(w, gid, 7, 7);
+    uint32_t node = world_spawn(w, 3);
+    (void)expect(w, call_register(w, node, order4, 4, 4, "e", LONG_US), MCPG_OK);
+    uint64_t join = call_join(w, node, gid, LONG_US);
+    peer_t peer = {gid, 3, 0};
+    world_until(w, peer_ok, &peer, "the joiner awaits");
+    uint64_t propose = call_propose(w, 0, gid, 8, 0, 20000000), calls[4] = {0};
+    for (uint64_t k = world_random(w, 40); k > 0; k--) (void)world_step(w);
+    calls[1] = call_sync(w, 1, gid, 8, 5, LONG_US);
+    while (!w->calls[calls[1]].done) { /* bounded: calls[1] has its own time-out */
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t at = i == 3 ? node : i;
+            bool due = w->nodes[at].groups[gid].fenced && (calls[i] == 0 || w->calls[calls[i]].done);
+            if (due && world_active(w, at, gid) >> i & 1u) calls[i] = call_sync(w, at, gid, 0, MCPG_NO_SEQ, LONG_US);
+        }
+        assert_true(world_step(w));
+    }
+    (void)expect(w, calls[1], MCPG_OK);
+    (void)expect(w, propose, MCPG_OK);
+    (void)expect(w, join, MCPG_OK);
+    until_active(w, gid, 7u | S(node), 15);
+    world_run_for(w, 1000000);
+    for (uint32_t i = 0; i < 4; i++) assert_false(w->nodes[i == 3 ? node : i].groups[gid].fenced);
+    work(w, gid, 20);
+}
+
 static void sync_times_out(world_t *w) {
     uint32_t gid = found(w, 4, "");
     uint64_t call = call_sync(w, 0, gid, 2, 5, 300000);
@@ -470,6 +500,7 @@ int main(void) {
         STORY(invalid_proposals),
         STORY(sync_after_failure),
         STORY(sync_covers_subgroups),
+        STORY(sync_meets_joiner),
         STORY(sync_times_out),
         STORY(graceful_leave),
         STORY(link_transient),
