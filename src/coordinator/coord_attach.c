@@ -34,12 +34,11 @@ static void stream_end(mcpg_coord_t *c, uint32_t rank) {
 
 static void state_offline(mcpg_coord_t *c, uint32_t rank) {
     mcpg_coord_rank_t *r = &c->ranks[rank];
+    /* One that was not in the healthy set is not missed by it. */
+    if (r->state == MCPG_RANK_HEALTHY) c->health_dirty = true;
     r->state = MCPG_RANK_OFFLINE;
     c->rank_sum_valid = false;
-    if (mcpg__rankset_has(&c->present, rank)) {
-        mcpg__rankset_del(&c->present, rank);
-        c->health_dirty = true;
-    }
+    mcpg__rankset_del(&c->present, rank);
     mcpg__coord_groups_touch_rank(c, rank);
 }
 
@@ -208,9 +207,9 @@ void mcpg__coord_attach(mcpg_coord_t *c, uint64_t conn, const mcpg_up_attach_t *
     if (r->state == MCPG_RANK_OFFLINE) {
         r->state = MCPG_RANK_SYNCED;
         mcpg__rankset_add(&c->present, rank);
+        mcpg__coord_health_rank_added(c, rank);
         mcpg__coord_groups_touch_rank(c, rank);
     }
-    c->health_dirty = true;
     c->rank_sum_valid = false;
     mcpg__rankset_add(&c->need_full, rank);
     mcpg__coord_want(c, mcpg__after(c->now, c->config.timers.offline_us));

@@ -70,17 +70,22 @@ static uint64_t reduce(const mcpg_coord_graph_t *graph, mcpg_rankset_t *rest, ui
     return taken;
 }
 
-/* No answer within rest weighs more: of two that are not linked at most one is in it. */
+/* No answer within rest weighs more: of vertices none of which is linked to another, at most one is in it. */
 static uint64_t upper_bound(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *rest) {
-    uint64_t sum = weight_of(graph, rest);
+    uint64_t sum = 0;
     mcpg_rankset_t open = *rest;
     for (uint32_t v = mcpg__rankset_next(&open, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&open, v + 1)) {
-        mcpg_rankset_t other;
-        broken(graph, v, &open, &other);
-        uint32_t u = mcpg__rankset_next(&other, v + 1);
-        if (u == MCPG_MAX_RANKS) continue;
-        sum -= weight(graph, v) < weight(graph, u) ? weight(graph, v) : weight(graph, u);
-        mcpg__rankset_del(&open, u);
+        mcpg_rankset_t rivals, common;
+        uint64_t heaviest = weight(graph, v);
+        broken(graph, v, &open, &rivals);
+        for (uint32_t u = mcpg__rankset_next(&rivals, v + 1); u < MCPG_MAX_RANKS;
+             u = mcpg__rankset_next(&rivals, u + 1)) {
+            if (weight(graph, u) > heaviest) heaviest = weight(graph, u);
+            mcpg__rankset_del(&open, u);
+            broken(graph, u, &rivals, &common);
+            rivals = common;
+        }
+        sum += heaviest;
     }
     return sum;
 }
@@ -93,7 +98,9 @@ static void search(search_t *s, mcpg_rankset_t rest, uint64_t have) {
             s->spent = true;
             return;
         }
-        s->nodes_left--;
+        /* A node costs what it looks at, so that the budget bounds time at every size. */
+        uint64_t cost = 1u + mcpg__rankset_count(&rest) / 16u;
+        s->nodes_left -= cost < s->nodes_left ? cost : s->nodes_left;
         uint32_t branch;
         have += reduce(s->graph, &rest, &branch);
         if (have > s->best && mcpg__rankset_empty(&rest)) s->best = have;
@@ -176,26 +183,50 @@ static void component_of(const mcpg_coord_graph_t *graph, uint32_t v, const mcpg
     }
 }
 
+static uint64_t total_bound(const mcpg_coord_graph_t *graph) {
+    mcpg_rankset_t rest = *graph->members, component;
+    uint64_t sum = 0;
+    for (uint32_t v = mcpg__rankset_next(&rest, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&rest, v + 1)) {
+        component_of(graph, v, &rest, &component);
+        mcpg__rankset_minus(&rest, &component);
+        sum += upper_bound(graph, &component);
+    }
+    return sum;
+}
+
+uint64_t mcpg__coord_clique_weight(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *set) {
+    return weight_of(graph, set);
+}
+
 bool mcpg__coord_clique(const mcpg_coord_graph_t *graph, mcpg_rankset_t *out) {
     search_t s = {.graph = graph, .nodes_left = graph->node_budget};
     mcpg_rankset_t rest = *graph->members;
     bool exact = true;
     mcpg__rankset_clear(out);
+    uint64_t bound = graph->at_least > 0 ? total_bound(graph) : 0; /* of what is still unsolved, plus what was found */
+    if (bound < graph->at_least) return true;
     for (uint32_t v = mcpg__rankset_next(&rest, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&rest, v + 1)) {
         mcpg_rankset_t component, chosen;
         component_of(graph, v, &rest, &component);
         mcpg__rankset_minus(&rest, &component);
         mcpg__rankset_clear(&chosen);
-        s.best = 0;
+        uint64_t own_bound = graph->at_least > 0 ? upper_bound(graph, &component) : 0, floor = 0;
+        if (graph->at_least > bound - own_bound) floor = graph->at_least - (bound - own_bound);
+        s.best = floor > 0 ? floor - 1u : 0;
         s.goal = UINT64_MAX;
         search(&s, component, 0);
-        if (!s.spent && lowest(&s, component, s.best, &chosen)) {
-            mcpg__rankset_or(out, &chosen);
-            continue;
+        if (!s.spent && s.best < floor) { /* however good the others are, it does not reach at_least */
+            mcpg__rankset_clear(out);
+            return true;
         }
-        exact = false;
-        mcpg__rankset_clear(&chosen);
-        greedy(graph, &component, &chosen);
+        uint64_t best = s.best;
+        if (s.spent || !lowest(&s, component, best, &chosen)) {
+            exact = false;
+            mcpg__rankset_clear(&chosen);
+            greedy(graph, &component, &chosen);
+            best = weight_of(graph, &chosen);
+        }
+        bound = bound - own_bound + best;
         mcpg__rankset_or(out, &chosen);
     }
     return exact;

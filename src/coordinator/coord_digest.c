@@ -120,11 +120,12 @@ static uint64_t reports_add(uint64_t d, const mcpg_coord_t *c) {
 
 uint64_t mcpg_coord_digest(const mcpg_coord_t *coord) {
     const mcpg_coord_t *c = coord;
-    const bool flags[] = {c->shutting, c->stopped, c->more, c->health_dirty, c->health_exact};
+    const bool flags[] = {c->shutting,     c->stopped,    c->more,        c->health_dirty,
+                          c->health_exact, c->link_added, c->health_later};
     uint64_t d = flags_add(c->config.term, flags, sizeof(flags) / sizeof(flags[0]));
-    const uint64_t words[] = {c->now.us,      c->armed_us,       c->last_counter, c->last_check, c->last_created,
-                              c->last_gid,    c->drain_until_us, c->rank_high,    c->group_high, c->prop_high,
-                              c->caller_high, c->report_high,    c->group_cursor};
+    const uint64_t words[] = {c->now.us,    c->armed_us,       c->last_counter,    c->last_check,  c->last_created,
+                              c->last_gid,  c->drain_until_us, c->health_retry_us, c->rank_high,   c->group_high,
+                              c->prop_high, c->caller_high,    c->report_high,     c->group_cursor};
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) d = mcpg__digest_u64(d, words[i]);
     d = set_add(set_add(set_add(set_add(d, &c->present), &c->streams), &c->republish), &c->need_full);
     for (uint32_t r = 0; r < c->rank_high; r++) d = rank_add(d, c, r);

@@ -106,7 +106,7 @@ static void apply(mcpg_coord_t *c, uint32_t suspect) {
         if (mcpg__coord_fault_covers(c, suspect, r)) continue;
         mcpg__bit_put(mcpg__coord_eff(c, suspect), r, false);
         mcpg__bit_put(mcpg__coord_eff(c, r), suspect, false);
-        c->health_dirty = true;
+        mcpg__coord_health_link_removed(c, suspect, r);
     }
 }
 

@@ -66,9 +66,10 @@ void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        if (mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc) && r->active_count > 0) r->active_count--;
+        if (!mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc) || r->active_count == 0) continue;
+        r->active_count--;
+        if (r->active_count == 0) c->health_dirty = true; /* active ranks are preferred */
     }
-    c->health_dirty = true;
     mcpg__coord_proposals_forget(c, g);
     mcpg__coord_sync_abandon(c, g);
     uint32_t first = g->base / MCPG_COORD_BLOCK, count = blocks_for(g->capacity);

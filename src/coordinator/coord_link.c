@@ -63,7 +63,6 @@ void mcpg__coord_links_forget(mcpg_coord_t *c, uint32_t rank) {
         mcpg__bit_put(mcpg__coord_raw(c, r), rank, false);
         mcpg__bit_put(mcpg__coord_eff(c, r), rank, false);
     }
-    c->health_dirty = true;
 }
 
 void mcpg__coord_links_offline(mcpg_coord_t *c, uint32_t rank) {

@@ -16,6 +16,7 @@
 #define MCPG_COORD_NONE       UINT32_MAX
 #define MCPG_COORD_MAX_FAULTS 64u
 #define MCPG_COORD_DRAIN_US   5000000u /* of SHUTDOWN */
+#define MCPG_COORD_RETRY_US   100000u  /* between two searches that spend their budget on nothing but good news */
 #define MCPG_COORD_BLOCK      8u       /* slots are given to groups in blocks of this many */
 #define MCPG_COORD_PASSES     8u       /* bounded: rounds of reactions in one step; the rest follows in a TIMER step */
 
@@ -162,6 +163,10 @@ struct mcpg_coord {
     uint64_t last_counter, last_check, last_created;
     uint32_t last_gid;
     bool shutting, stopped, more, health_dirty, health_exact, rank_sum_valid;
+    bool health_later; /* a hard graph: new links are looked at together, at health_retry_us */
+    uint64_t health_retry_us;
+    bool link_added; /* one new link (added_a, added_b) is all that happened to the healthy set */
+    uint32_t added_a, added_b;
     uint64_t drain_until_us;
     uint64_t rank_sum;
     uint32_t rank_high, group_high, prop_high, caller_high, report_high; /* first index never used */
@@ -307,11 +312,17 @@ typedef struct {
     const mcpg_rankset_t *members; /* vertices that take part */
     const mcpg_rankset_t *active;  /* preferred */
     uint64_t node_budget;
+    uint64_t at_least; /* weight below which an answer is not wanted: the result is then empty */
 } mcpg_coord_graph_t;
 /* The best clique; returns false when the budget ran out and the answer is the greedy one. */
 bool mcpg__coord_clique(const mcpg_coord_graph_t *graph, mcpg_rankset_t *out);
+uint64_t mcpg__coord_clique_weight(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *set);
+/* News that may change the healthy set; what cannot is not searched for. */
 void mcpg__coord_health_link_added(mcpg_coord_t *c, uint32_t a, uint32_t b);
+void mcpg__coord_health_link_removed(mcpg_coord_t *c, uint32_t a, uint32_t b);
+void mcpg__coord_health_rank_added(mcpg_coord_t *c, uint32_t rank);
 void mcpg__coord_health_update(mcpg_coord_t *c);
+void mcpg__coord_health_timer(mcpg_coord_t *c);
 uint32_t mcpg__coord_missing_link(const mcpg_coord_t *c, uint32_t rank); /* lowest HEALTHY rank without a link, NONE */
 
 /* ---- coord_register.c, coord_group.c ---- */

@@ -183,6 +183,7 @@ static void dispatch_timer(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
         forgive(c, c->now.us - c->armed_us);
     if (c->now.us >= c->armed_us) c->armed_us = MCPG_COORD_NEVER;
     mcpg__coord_silence(c, fx);
+    mcpg__coord_health_timer(c);
     if (!mcpg__coord_callers_expire(c, fx)) c->more = true;
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *g = &c->groups[i];
@@ -252,6 +253,7 @@ static void settle(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
 static uint64_t earliest_deadline(const mcpg_coord_t *c) {
     uint64_t due[3] = {mcpg__coord_silence_deadline(c), mcpg__coord_fault_deadline(c), mcpg__coord_caller_deadline(c)};
     uint64_t earliest = c->shutting && !c->stopped ? c->drain_until_us : MCPG_COORD_NEVER;
+    if (c->health_later && c->health_retry_us < earliest) earliest = c->health_retry_us;
     for (uint32_t i = 0; i < 3; i++)
         if (due[i] < earliest) earliest = due[i];
     for (uint32_t i = 0; i < c->group_high; i++) {
@@ -307,7 +309,8 @@ uint8_t mcpg_coord_rank_state(const mcpg_coord_t *coord, mcpg_rank_t rank) {
 
 bool mcpg_coord_quiescent(const mcpg_coord_t *coord) {
     const mcpg_coord_t *c = coord;
-    if (c->more || c->health_dirty || c->props_used + c->callers_used + c->reports_used + c->faults_used > 0)
+    if (c->more || c->health_dirty || c->health_later ||
+        c->props_used + c->callers_used + c->reports_used + c->faults_used > 0)
         return false;
     for (uint32_t i = 0; i < c->group_high; i++) {
         const mcpg_coord_group_t *g = &c->groups[i];

@@ -259,6 +259,7 @@ static void record_unseen(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     }
 }
 
+/* Takes the group's active slots into the ranks' counts, or out of them. */
 static void count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up) {
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
@@ -268,10 +269,20 @@ static void count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up) 
     }
 }
 
+/* Slots whose present process is active somewhere and attached: the preferred ones of the healthy set. */
+static void preferred(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
+    mcpg__rankset_clear(out);
+    for (uint32_t s = 0; s < g->order_count; s++) {
+        const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
+        if (r->active_count > 0 && r->state != MCPG_RANK_OFFLINE) mcpg__rankset_add(out, s);
+    }
+}
+
 static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
     mcpg_coord_barrier_t *b = &g->barrier;
-    mcpg_rankset_t stayers, removed = b->removed, to;
+    mcpg_rankset_t stayers, removed = b->removed, to, before, after;
     stayers_of(g, &stayers);
+    preferred(c, g, &before);
     mcpg__rankset_and(&removed, &g->active);
     uint64_t switch_seq = switch_for(c, g, &stayers);
     record_stayers(c, g, &stayers, switch_seq);
@@ -301,7 +312,8 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     g->phase = MCPG_COORD_GROUP_READY;
     g->sync_last = b->kind == MCPG_COORD_BARRIER_SYNC;
     if (g->sync_last) mcpg__coord_sync_committed(g);
-    c->health_dirty = true; /* active ranks are preferred */
+    preferred(c, g, &after);
+    if (!mcpg__rankset_eq(&before, &after)) c->health_dirty = true;
     mcpg__coord_listeners(c, g, &to);
     if (!mcpg__rankset_empty(&to)) mcpg__coord_send_commit(c, g, &to, fx);
     if (b->proposal != MCPG_COORD_NONE) mcpg__coord_proposal_applied(c, b->proposal, &b->dropped, b->id.epoch);

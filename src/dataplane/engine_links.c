@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #define ENDPOINT_VERSION 1u
+#define DRAIN_SLICES 64u
 
 bool mcpg__endpoint_part(const uint8_t *endpoint, size_t len, const char *name, const uint8_t **part,
                          size_t *part_len) {
@@ -61,8 +62,18 @@ void mcpg__engine_set_incarnation(mcpg_engine_t *e, mcpg_incarnation_t own) {
     mcpg__engine_unlock(e);
 }
 
+/* What the process before this one had sent still counts, as with a dead one. It has ended: what is left is at most what fits
+ * in a ring or a socket's buffers. */
+static void drain(mcpg_link_t *l) {
+    for (uint32_t i = 0; i < DRAIN_SLICES; i++) { /* bounded */
+        uint64_t budget = MCPG_SLICE_BYTES;
+        if (l->stream == NULL || l->failed || l->hung_up || !mcpg__rx_pump(l, &budget)) return;
+    }
+}
+
 static void replace(mcpg_link_t *l, mcpg_incarnation_t inc) {
     mcpg_engine_t *e = l->e;
+    drain(l);
     if (!mcpg__inc_none(l->inc)) mcpg__link_die(l);
     mcpg__match_end_from(e, l->rank, inc, true, MCPG_LX_PEER_DEAD);
     for (mcpg_lx_t *x = l->waiting.head, *next; x != NULL; x = next) {

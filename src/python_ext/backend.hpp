@@ -51,11 +51,11 @@ struct Settings {
 };
 Settings &settings();
 
-/* The Store behind torch's own prefixes, as the library's key-value callbacks. Its connections are this process's own.
+/* The Store behind torch's own prefixes, as the library's key-value callbacks. The connection is its own.
  */
 class StoreKv {
   public:
-    explicit StoreKv(const c10::intrusive_ptr<c10d::Store> &base);
+    explicit StoreKv(c10::intrusive_ptr<c10d::Store> base);
     mcpg_kv_t callbacks();
 
   private:
@@ -65,8 +65,10 @@ class StoreKv {
     static mcpg_status_t compare_set(void *user, const char *key, const void *expected, size_t expected_len,
                                      const void *desired, size_t desired_len, void *value, size_t cap, size_t *len_out);
     static mcpg_status_t add(void *user, const char *key, int64_t delta, int64_t *value_out);
-    c10::intrusive_ptr<c10d::Store> waiting_; /* a blocking get holds its connection's lock */
-    c10::intrusive_ptr<c10d::Store> quick_;
+    c10d::Store &own();
+    std::mutex mutex_;
+    const c10::intrusive_ptr<c10d::Store> base_;
+    c10::intrusive_ptr<c10d::Store> own_;
 };
 
 struct Event {

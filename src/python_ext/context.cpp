@@ -80,7 +80,16 @@ template <typename F> mcpg_status_t guarded(F &&call) {
 
 } // namespace
 
-StoreKv::StoreKv(const c10::intrusive_ptr<c10d::Store> &base) : waiting_(base->clone()), quick_(base->clone()) {}
+StoreKv::StoreKv(c10::intrusive_ptr<c10d::Store> base) : base_(std::move(base)) {}
+
+/* Made when it is first needed: connecting may take seconds where the resolver does not answer. */
+c10d::Store &StoreKv::own() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!own_) {
+        own_ = base_->clone();
+    }
+    return *own_;
+}
 
 mcpg_kv_t StoreKv::callbacks() {
     mcpg_kv_t kv = {};
@@ -94,11 +103,11 @@ mcpg_kv_t StoreKv::callbacks() {
 
 mcpg_status_t StoreKv::get(void *user, const char *key, void *value, size_t cap, size_t *len_out, uint32_t timeout_ms) {
     using Clock = std::chrono::steady_clock;
-    const auto &store = static_cast<StoreKv *>(user)->waiting_;
     const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
     try {
-        /* Asks again and again, because a wait that runs out of time makes torch print warnings. */
-        for (auto pause = std::chrono::milliseconds(1); !store->check({key});
+        c10d::Store &store = static_cast<StoreKv *>(user)->own();
+        /* Asks again and again: a blocking wait holds the connection, and torch warns when one runs out of time. */
+        for (auto pause = std::chrono::milliseconds(1); !store.check({key});
              pause = std::min(pause * 2, kLongestPause)) {
             if (Clock::now() + pause > deadline) {
                 return MCPG_TIMED_OUT;
@@ -109,14 +118,14 @@ mcpg_status_t StoreKv::get(void *user, const char *key, void *value, size_t cap,
         return MCPG_UNAVAILABLE;
     }
     return guarded([&] {
-        copy_out(store->get(key), value, cap, len_out);
+        copy_out(static_cast<StoreKv *>(user)->own().get(key), value, cap, len_out);
         return MCPG_OK;
     });
 }
 
 mcpg_status_t StoreKv::set(void *user, const char *key, const void *value, size_t len) {
     return guarded([&] {
-        static_cast<StoreKv *>(user)->quick_->set(key, bytes_of(value, len));
+        static_cast<StoreKv *>(user)->own().set(key, bytes_of(value, len));
         return MCPG_OK;
     });
 }
@@ -124,8 +133,8 @@ mcpg_status_t StoreKv::set(void *user, const char *key, const void *value, size_
 mcpg_status_t StoreKv::compare_set(void *user, const char *key, const void *expected, size_t expected_len,
                                    const void *desired, size_t desired_len, void *value, size_t cap, size_t *len_out) {
     return guarded([&] {
-        const auto &store = static_cast<StoreKv *>(user)->quick_;
-        copy_out(store->compareSet(key, bytes_of(expected, expected_len), bytes_of(desired, desired_len)), value, cap,
+        c10d::Store &store = static_cast<StoreKv *>(user)->own();
+        copy_out(store.compareSet(key, bytes_of(expected, expected_len), bytes_of(desired, desired_len)), value, cap,
                  len_out);
         return MCPG_OK;
     });
@@ -133,7 +142,7 @@ mcpg_status_t StoreKv::compare_set(void *user, const char *key, const void *expe
 
 mcpg_status_t StoreKv::add(void *user, const char *key, int64_t delta, int64_t *value_out) {
     return guarded([&] {
-        *value_out = static_cast<StoreKv *>(user)->quick_->add(key, delta);
+        *value_out = static_cast<StoreKv *>(user)->own().add(key, delta);
         return MCPG_OK;
     });
 }

@@ -287,6 +287,11 @@ int64_t sum(mcpg_context_t *c, mcpg_group_t *g, int64_t value) {
     uint32_t hint = hint_of(c, w);
     char text[64];
     (void)snprintf(text, sizeof(text), "hint 0x%x", hint);
+    if (hint != 0) {
+        static char json[65536];
+        (void)mcpg_context_status_json(c, json, sizeof(json));
+        fprintf(stderr, "rank %u: %s\n", my_rank, json);
+    }
     CHECK_TEXT(hint == 0, text);
     return v;
 }

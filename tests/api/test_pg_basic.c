@@ -407,6 +407,7 @@ static void test_callbacks(void **state) {
 int main(int argc, char **argv) {
     int code;
     if (job_child_main(argc, argv, &code)) return code;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_single),    cmocka_unit_test(test_types),    cmocka_unit_test(test_ops),
         cmocka_unit_test(test_ops_tcp),   cmocka_unit_test(test_ops_shm),  cmocka_unit_test(test_again),

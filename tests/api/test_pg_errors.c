@@ -421,6 +421,7 @@ const role_entry_t roles[] = {
 int main(int argc, char **argv) {
     int code;
     if (job_child_main(argc, argv, &code)) return code;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_coordinator_at_the_address),
                                        cmocka_unit_test(test_bad_config),
                                        cmocka_unit_test(test_wide_bind_is_refused),

@@ -172,6 +172,7 @@ def rank_leave(r):
         value, work = total(1 << r.rank)
         assert value == 3 and pg.get_failed_ranks_hint(work).tolist() == [0, 0, 0]
     assert pg.get_active_ranks().tolist() == [1, 1, 0] and dist.get_world_size() == 2
+    r.meet("checked", 2)
 
 
 def test_planned_leave(job):

@@ -30,7 +30,8 @@ def rank_world_size(r):
 def test_wrong_world_size(job):
     results = job.run(rank_world_size, 2)
     codes = {code for code, _ in results}
-    assert codes <= {"WORLD_MISMATCH", "TIMED_OUT"} and "WORLD_MISMATCH" in codes, results
+    # The other rank was in the group and waits for us, or loses the coordinator that the refused one hosted.
+    assert codes <= {"WORLD_MISMATCH", "TIMED_OUT", "UNAVAILABLE"} and "WORLD_MISMATCH" in codes, results
     text = next(t for c, t in results if c == "WORLD_MISMATCH")
     assert "2" in text and "3" in text, text
 
