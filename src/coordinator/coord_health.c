@@ -71,6 +71,7 @@ static bool better_through_link(mcpg_coord_t *c, const mcpg_rankset_t *active, m
     healthy_ranks(c, &now);
     uint64_t weight_now = mcpg__coord_clique_weight(&graph, &now);
     graph.at_least = weight_now;
+    graph.node_budget = graph.node_budget / 16u + 1u; /* a hard graph is searched as a whole, a little later */
     if (mcpg__coord_clique_weight(&graph, &members) < weight_now) return false;
     if (!mcpg__coord_clique(&graph, &found)) c->health_exact = false;
     uint64_t weight_found = mcpg__coord_clique_weight(&graph, &found);

@@ -278,6 +278,19 @@ static void preferred(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_r
     }
 }
 
+/* Whoever is added while a sync is being collected has to enter it as well. */
+static void fence_added(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
+    mcpg_rankset_t to;
+    if (!g->sync_on && g->sync_owner.v == 0) return;
+    mcpg__rankset_clear(&to);
+    for (uint32_t s = mcpg__rankset_next(&g->barrier.added, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->barrier.added, s + 1)) {
+        uint32_t rank = mcpg__coord_slot(c, g, s)->rank.v;
+        if (c->conns[rank] != 0) mcpg__rankset_add(&to, rank);
+    }
+    if (!mcpg__rankset_empty(&to)) mcpg__fx_send(fx, &to, MCPG_DOWN_SYNCING)->u.syncing.gid = g->gid;
+}
+
 static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
     mcpg_coord_barrier_t *b = &g->barrier;
     mcpg_rankset_t stayers, removed = b->removed, to, before, after;
@@ -316,6 +329,7 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     if (!mcpg__rankset_eq(&before, &after)) c->health_dirty = true;
     mcpg__coord_listeners(c, g, &to);
     if (!mcpg__rankset_empty(&to)) mcpg__coord_send_commit(c, g, &to, fx);
+    fence_added(c, g, fx);
     if (b->proposal != MCPG_COORD_NONE) mcpg__coord_proposal_applied(c, b->proposal, &b->dropped, b->id.epoch);
     barrier_end(g);
 }

@@ -61,7 +61,7 @@ MooncakeBackend::MooncakeBackend(const c10d::DistributedBackendOptions &torch_op
     mcpg_group_config_t config = {};
     config.struct_size = sizeof config;
     config.group_key = options->group_key.empty() ? nullptr : options->group_key.c_str();
-    config.label = options->is_extension ? nullptr : torch_options.group_id.c_str();
+    config.label = torch_options.group_id.c_str();
     config.rank_order = order.data();
     config.group_size = static_cast<uint32_t>(order.size());
     config.max_group_size = options->max_group_size;

@@ -233,6 +233,13 @@ static void test_fork(void **state) {
     assert_int_equal(mcpg__fork_close_register(-1), MCPG_INVALID_ARGUMENT);
     assert_int_equal(mcpg__fork_close_register((int)MCPG_FORK_FDS_CAP), MCPG_LIMIT);
     assert_false(mcpg__forked());
+    pid_t early = fork(); /* loaded, but no context lives: the child may use the library */
+    assert_true(early >= 0);
+    if (early == 0) _exit(!mcpg__forked() ? 7 : 1);
+    int early_status = 0;
+    assert_int_equal(waitpid(early, &early_status, 0), early);
+    assert_true(WIFEXITED(early_status) && WEXITSTATUS(early_status) == 7);
+    mcpg__fork_in_use(1);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)
@@ -242,6 +249,7 @@ static void test_fork(void **state) {
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     assert_false(mcpg__forked());
     assert_true(is_open(fds[0]) && is_open(fds[1])); /* the parent keeps them */
+    mcpg__fork_in_use(-1);
     mcpg__fork_close_unregister(fds[0]);
     mcpg__fork_close_unregister(fds[1]);
     for (int i = 0; i < 4; i++) close(fds[i]);

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/pure.h"
-#include "coordinator/coord.h"
+#include "coordinator/coord_state.h"
 
 #define RANKS 8u
 #define GIDS  65536u
@@ -119,6 +118,26 @@ static uint32_t rank_of_conn(const storm_t *s, uint64_t conn) {
     return RANKS;
 }
 
+/* The healthy set is kept up to date piece by piece: it must be what a search of the whole graph finds. */
+static void compare_health(const mcpg_coord_t *c) {
+    mcpg_rankset_t active, found, healthy;
+    if (c->health_dirty || c->health_later || !c->health_exact) return;
+    mcpg__rankset_clear(&active);
+    mcpg__rankset_clear(&healthy);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (c->ranks[r].active_count > 0 && c->ranks[r].state != MCPG_RANK_OFFLINE) mcpg__rankset_add(&active, r);
+        if (c->ranks[r].state == MCPG_RANK_HEALTHY) mcpg__rankset_add(&healthy, r);
+    }
+    mcpg_coord_graph_t graph = {.n = RANKS,
+                                .words = c->words,
+                                .adjacency = c->eff,
+                                .members = &c->present,
+                                .active = &active,
+                                .node_budget = 1000000};
+    assert_true(mcpg__coord_clique(&graph, &found));
+    assert_true(mcpg__rankset_eq(&found, &healthy));
+}
+
 static mcpg_status_t step(storm_t *s, mcpg_coord_event_t event) {
     event.now.us = s->now;
     if (event.kind == MCPG_COORD_EV_TIMER) s->timer = UINT64_MAX;
@@ -147,6 +166,7 @@ static mcpg_status_t step(storm_t *s, mcpg_coord_event_t event) {
             s->actors[rank_of_conn(s, e->conn)].conn = 0;
         if (e->kind == MCPG_COORD_FX_ARM_TIMER) s->timer = e->at.us;
     }
+    compare_health(s->coord);
     const char *broken = mcpg_coord_check(s->coord);
     if (broken != NULL) fail_msg("step %llu: %s", (unsigned long long)s->steps, broken);
     return MCPG_OK;
