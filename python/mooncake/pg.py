@@ -499,10 +499,6 @@ def ddp_hook(state, bucket):  # torch compares annotations with classes, so ther
     return work.get_future().then(lambda future: future.value()[0])
 
 
-# DistributedDataParallel compares a hook's annotations with classes, not with the strings that postponed evaluation leaves.
-ddp_hook.__annotations__ = {"state": DDPState, "bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
-
-
 # ---- The process ----
 
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #define ENDPOINT_VERSION 1u
-#define DRAIN_SLICES 64u
+#define DRAIN_SLICES     64u
 
 bool mcpg__endpoint_part(const uint8_t *endpoint, size_t len, const char *name, const uint8_t **part,
                          size_t *part_len) {
@@ -62,8 +62,8 @@ void mcpg__engine_set_incarnation(mcpg_engine_t *e, mcpg_incarnation_t own) {
     mcpg__engine_unlock(e);
 }
 
-/* What the process before this one had sent still counts, as with a dead one. It has ended: what is left is at most what fits
- * in a ring or a socket's buffers. */
+/* What the process before this one had sent still counts, as with a dead one. It has ended: what is left is at most
+ * what fits in a ring or a socket's buffers. */
 static void drain(mcpg_link_t *l) {
     for (uint32_t i = 0; i < DRAIN_SLICES; i++) { /* bounded */
         uint64_t budget = MCPG_SLICE_BYTES;

@@ -1,4 +1,4 @@
-"""The compiled part of mooncake.pg: checks that it fits the installed torch, then loads it. Nothing else belongs here."""
+"""The compiled part of mooncake.pg: checks that it fits the installed torch, then loads it. Nothing else."""
 
 import torch
 import torch.distributed
