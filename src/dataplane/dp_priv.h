@@ -91,6 +91,13 @@ typedef struct mcpg_scratch {
     _Alignas(64) uint8_t bytes[];
 } mcpg_scratch_t;
 
+/* The last process that left a slot while this rank was active: what it had sent may still be received. */
+typedef struct {
+    mcpg_rank_t rank;
+    mcpg_incarnation_t inc; /* none: nobody left */
+    mcpg_view_id_t base;    /* pair_base towards it */
+} mcpg_gone_t;
+
 /* Point-to-point numbers with one slot and tag: they count from 0 again when the pair's base changes. */
 typedef struct mcpg_pair {
     struct mcpg_pair *next;
@@ -136,6 +143,7 @@ struct mcpg_dpgroup {
     uint64_t forgotten;  /* numbers below need no kept messages any more */
     mcpg_pair_t **pairs; /* MCPG_PAIR_BUCKETS, made with the first message */
     mcpg_self_msg_t *self_msgs;
+    mcpg_gone_t *gone; /* capacity, made with the first departure */
 };
 
 struct mcpg_dp {

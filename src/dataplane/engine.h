@@ -52,6 +52,9 @@ size_t mcpg__engine_endpoint(const mcpg_engine_t *e, uint8_t *buf, size_t cap);
 void mcpg__engine_open_link(mcpg_engine_t *e, const mcpg_dp_peer_t *peer);
 void mcpg__engine_close_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, bool dead);
 void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id);
+/* Lock held, not from a hook: reads what this process has sent so far and hands it out, as if the driver had just done
+ * so. */
+void mcpg__engine_drain_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
 /* Lock held. Keeps what a full observer queue refused and offers it again. */
 void mcpg__engine_tell_op_failed(mcpg_engine_t *e, mcpg_gid_t gid, uint64_t report_id, uint64_t seq,
                                  const mcpg_member_t *failed, uint32_t count);

@@ -71,6 +71,13 @@ static void drain(mcpg_link_t *l) {
     }
 }
 
+void mcpg__engine_drain_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
+    mcpg_link_t *l = rank.v < MCPG_MAX_RANKS ? e->links[rank.v] : NULL;
+    if (l == NULL || !mcpg__inc_eq(l->inc, inc)) return;
+    drain(l);
+    mcpg__link_deliver(e);
+}
+
 static void replace(mcpg_link_t *l, mcpg_incarnation_t inc) {
     mcpg_engine_t *e = l->e;
     drain(l);

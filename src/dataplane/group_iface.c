@@ -142,9 +142,25 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     mcpg__group_forget(g);
 }
 
+/* A process that leaves has flushed first: what it sent is here, or on its way out of the transport. */
+static void drain_leavers(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
+    const mcpg_dpview_t *v = g->newest;
+    bool any = false;
+    for (uint32_t i = 0, k = 0; v != NULL && i < v->count; i++) {
+        while (k < c->view.active_count && c->view.active[k].slot.v < v->m[i].slot.v) k++;
+        const bool stays = k < c->view.active_count && c->view.active[k].slot.v == v->m[i].slot.v &&
+                           mcpg__inc_eq(c->view.active[k].inc, v->m[i].inc);
+        if (stays || v->m[i].slot.v == g->slot.v) continue;
+        mcpg__engine_drain_link(g->dp->engine, v->m[i].rank, v->m[i].inc);
+        any = true;
+    }
+    if (any) mcpg__dp_turn(g->dp);
+}
+
 static void install_view(void *dp, const mcpg_down_commit_t *commit) {
     mcpg_dpgroup_t *g = enter(dp, commit->gid);
     if (g != NULL && (g->newest == NULL || mcpg__view_cmp(commit->view.id, g->newest->id) > 0)) {
+        drain_leavers(g, commit);
         install(g, commit);
         ((mcpg_dp_t *)dp)->kick = true;
     }

@@ -84,6 +84,18 @@ void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x) {
     mcpg__match_post(e, x);
 }
 
+mcpg_lx_result_t mcpg__link_take_kept(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+                                      mcpg_incarnation_t inc, const mcpg_msg_sig_t *sig, void *buf,
+                                      mcpg_msg_sig_t *peer_sig_out) {
+    mcpg_unexpected_t *u = mcpg__unexpected_find(e, key, source, inc);
+    if (u == NULL || u->announced) return MCPG_LX_LEFT;
+    const bool same = sig->kind == u->sig.kind && sig->dtype == u->sig.dtype && sig->bytes == u->sig.bytes;
+    if (same && u->sig.bytes > 0) memcpy(buf, u->data, (size_t)u->sig.bytes);
+    *peer_sig_out = u->sig;
+    mcpg__unexpected_drop(e, u);
+    return same ? MCPG_LX_DONE : MCPG_LX_MISMATCH;
+}
+
 static void cancel_send(mcpg_link_t *l, mcpg_lx_t *x) {
     if (x->state == MCPG_LXS_ANNOUNCED) l->tx.announced_count--;
     if (l->tx.lx == x) mcpg__tx_detach(l, x);

@@ -84,6 +84,11 @@ typedef enum {
  * deadline decides how long); it ends at once with PEER_DEAD when that incarnation is dead or replaced. */
 void mcpg__link_send(mcpg_engine_t *e, mcpg_lx_t *x);
 void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x);
+/* Point-to-point, from a process that may be gone: takes the (whole) message if it came before its receive was posted.
+ * DONE: it is in buf. MISMATCH: peer_sig_out holds what the sender meant. LEFT: there is none. */
+mcpg_lx_result_t mcpg__link_take_kept(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+                                      mcpg_incarnation_t inc, const mcpg_msg_sig_t *sig, void *buf,
+                                      mcpg_msg_sig_t *peer_sig_out);
 /* No done() afterwards, and `buf` is neither read nor written again. A half-sent frame is completed from a private copy
  * of its remaining bytes; a peer that matched the rest of the message gets LX_LEFT. Safe on an x that already ended or
  * was never posted (zeroed). */

@@ -174,6 +174,46 @@ static void hint_absent(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     finish(w);
 }
 
+/* What a process had sent before it left or died still counts, if it came here before anybody asked for it. */
+static bool take_kept(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
+    const mcpg_op_t *op = &w->op;
+    const int32_t member = mcpg__view_find(g->newest, op->peer);
+    mcpg_gone_t from = {{0}, {0, 0}, {0, 0}};
+    if (member >= 0) {
+        from = (mcpg_gone_t){g->newest->m[member].rank, g->newest->m[member].inc, g->newest->pair_base[member]};
+    } else if (g->gone != NULL) {
+        from = g->gone[op->peer];
+    }
+    if (op->kind != MCPG_OP_RECV || mcpg__inc_none(from.inc)) return false;
+    mcpg_pair_t *pair = pair_of(g, op->peer, op->tag, from.base);
+    if (pair == NULL) return false;
+    mcpg_msg_key_t key;
+    mcpg_msg_sig_t sig, meant;
+    memset(&key, 0, sizeof key);
+    memset(&sig, 0, sizeof sig);
+    key.gid = g->gid.v;
+    key.flags = MCPG_KEY_P2P;
+    key.view_term = from.base.term;
+    key.view_epoch = from.base.epoch;
+    key.seq = pair->recv_next;
+    key.tag = op->tag;
+    sig.kind = (uint8_t)MCPG_OP_SEND;
+    sig.dtype = (uint8_t)op->dtype;
+    sig.bytes = seg_bytes(w, &op->out);
+    const mcpg_lx_result_t result =
+        mcpg__link_take_kept(g->dp->engine, &key, from.rank, from.inc, &sig, op->out.ptr, &meant);
+    if (result == MCPG_LX_LEFT) return false;
+    pair->recv_next++;
+    if (result == MCPG_LX_MISMATCH)
+        mcpg__work_fail(w, MCPG_MISMATCH,
+                        "recv from in-group rank %u: it sent %llu bytes %s before it left, this rank receives %llu "
+                        "bytes %s: pass the same dtype and size",
+                        op->peer, (unsigned long long)meant.bytes, mcpg_dtype_name((mcpg_dtype_t)meant.dtype),
+                        (unsigned long long)sig.bytes, mcpg_dtype_name(op->dtype));
+    finish(w);
+    return true;
+}
+
 static mcpg_status_t number(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     const mcpg_op_t *op = &w->op;
     mcpg_view_id_t base = {0, 0};
@@ -193,7 +233,7 @@ static void route(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     } else if (g->isolated && !to_self) {
         finish(w); /* on {self} there is nobody else: nothing moves */
     } else if (!to_self && !peer_is_active(g, w->op.peer)) {
-        hint_absent(g, w);
+        if (!take_kept(g, w)) hint_absent(g, w);
     } else if (number(g, w) != MCPG_OK) {
         mcpg__work_fail(w, MCPG_NO_MEMORY, "%s: no memory to number messages with rank %u: free some",
                         mcpg_op_name(w->op.kind), w->op.peer);
@@ -259,4 +299,6 @@ void mcpg__p2p_free(mcpg_dpgroup_t *g) {
     }
     free(g->pairs);
     g->pairs = NULL;
+    free(g->gone);
+    g->gone = NULL;
 }

@@ -109,6 +109,19 @@ static void apply_leave(mcpg_dpgroup_t *g, mcpg_dpview_t *fresh, const mcpg_leav
     if (now >= 0 && !replaced) lower(&fresh->leave_seq[now], leave->leave_seq);
 }
 
+/* Without memory for it, messages of the leaver that were not received yet are lost with it. */
+static void note_gone(mcpg_dpgroup_t *g, const mcpg_dpview_t *fresh) {
+    const mcpg_dpview_t *last = g->newest;
+    for (uint32_t i = 0; last != NULL && i < last->count; i++) {
+        const mcpg_member_t *m = &last->m[i];
+        const int32_t now = mcpg__view_find(fresh, m->slot.v);
+        if (now >= 0 && mcpg__inc_eq(fresh->m[now].inc, m->inc)) continue;
+        if (g->gone == NULL) g->gone = (mcpg_gone_t *)calloc(g->capacity, sizeof *g->gone);
+        if (g->gone == NULL) return;
+        g->gone[m->slot.v] = (mcpg_gone_t){m->rank, m->inc, last->pair_base[i]};
+    }
+}
+
 mcpg_status_t mcpg__view_add(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     mcpg_dpview_t *fresh = mcpg__view_new(c->view.active, c->view.active_count);
     if (fresh == NULL) return MCPG_NO_MEMORY;
@@ -125,6 +138,7 @@ mcpg_status_t mcpg__view_add(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
         fresh->pair_base[i] = same && stayed && !c->sync ? last->pair_base[was] : c->view.id;
     }
     for (uint32_t i = 0; i < c->leave_count; i++) apply_leave(g, fresh, &c->leaves[i]);
+    if (stayed) note_gone(g, fresh);
     fresh->older = g->newest;
     g->newest = fresh;
     return MCPG_OK;
