@@ -90,8 +90,10 @@ typedef struct mcpg_group mcpg_group_t;
 typedef struct mcpg_work mcpg_work_t;
 
 /* ---- Key-value callbacks: how ranks find their coordinator (a torch Store, etcd, ...)
- * -------------------------------------- All are called on a helper thread of the context, may block up to timeout_ms,
- * and must be safe to call until mcpg_context_destroy returned. Values are at most 4,096 bytes. */
+ * -------------------------------------- All are called on a helper thread of the context, may block up to timeout_ms
+ * (the three others: as long as get), and must be safe to call until mcpg_context_destroy, or a mcpg_context_create
+ * that failed, returned. Neither waits for a callback that is stuck for 2 s beyond its time: that one is left behind,
+ * begins no other, and only has to survive its own return. Values are at most 4,096 bytes. */
 typedef struct mcpg_kv {
     void *user;
     /* Waits for the key. Writes at most cap bytes, the full length to *len_out. MCPG_TIMED_OUT when it did not appear.

@@ -146,6 +146,9 @@ void mcpg__agent_call_sync(mcpg_agent_t *agent, const mcpg_agent_call_sync_t *ca
     if (open == NULL) return;
     open->failed = call->failed;
     open->first_failed_seq = call->first_failed_seq;
+    uint64_t before_us =
+        open->timeout_us / 4u < MCPG_AGENT_ASK_AGAIN_US ? open->timeout_us / 4u : MCPG_AGENT_ASK_AGAIN_US;
+    open->ask_again_us = open->deadline_us - before_us;
     if (mcpg__agent_up(agent)) send_sync(agent, open, fx);
 }
 
@@ -154,6 +157,10 @@ void mcpg__agent_call_sync(mcpg_agent_t *agent, const mcpg_agent_call_sync_t *ca
 void mcpg__agent_call_reply(mcpg_agent_t *agent, const mcpg_down_reply_t *msg, mcpg_agent_effects_t *fx) {
     mcpg_agent_call_t *call = mcpg__agent_call_find(agent, msg->call_id);
     if (call == NULL || call->kind == MCPG_AGENT_CALL_REGISTER) return;
+    if (msg->status == MCPG_IN_PROGRESS) { /* not the answer: who is waited for */
+        call->missing = msg->dropped;
+        return;
+    }
     /* I8: "applied" before the view is here would be read as the old one; the COMMIT answers instead. */
     bool waits = call->kind == MCPG_AGENT_CALL_JOIN && !mcpg__agent_view_has_self(agent, &agent->groups[call->group]);
     if (msg->status == MCPG_OK && waits) return;
@@ -295,24 +302,38 @@ static void add_missing(const mcpg_agent_t *agent, const mcpg_agent_group_t *gro
     }
 }
 
-/* The active ranks besides this one: one of them has not called sync_after_failure. */
-static void add_waited_for(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, mcpg_agent_text_t *text) {
+/* Who has not called sync_after_failure: as the coordinator said, else one of the active ranks besides this one. */
+static void add_waited_for(const mcpg_agent_t *agent, const mcpg_agent_call_t *call, mcpg_agent_text_t *text) {
+    const mcpg_agent_group_t *group = &agent->groups[call->group];
+    bool told = !mcpg__rankset_empty(&call->missing);
     mcpg_rankset_t others;
     mcpg__rankset_clear(&others);
     for (uint32_t i = 0; i < group->capacity; i++) {
         const mcpg_agent_slot_t *s = &agent->slots[group->base + i];
-        if (s->active && i != group->slot.v && agent->ranks[s->view_rank.v].state != MCPG_RANK_OFFLINE)
-            mcpg__rankset_add(&others, s->view_rank.v);
+        if (!s->active || i == group->slot.v) continue;
+        bool waited =
+            told ? mcpg__rankset_has(&call->missing, i) : agent->ranks[s->view_rank.v].state != MCPG_RANK_OFFLINE;
+        if (waited) mcpg__rankset_add(&others, s->view_rank.v);
     }
-    mcpg__agent_text_add(text, ": every active rank must call sync_after_failure; waited for rank ");
+    mcpg__agent_text_add(text, told ? ": not called by rank "
+                                    : ": every active rank must call sync_after_failure; waited for rank ");
     mcpg__agent_text_add_set(text, &others);
+    if (told) mcpg__agent_text_add(text, "; every active rank must call sync_after_failure");
+}
+
+/* An agreement waits for a lost coordinator no longer than the judgement of an operation does. */
+static uint64_t due_at(const mcpg_agent_t *agent, const mcpg_agent_call_t *call) {
+    if (call->kind != MCPG_AGENT_CALL_SYNC || mcpg__agent_up(agent)) return call->deadline_us;
+    uint64_t given_up_us = mcpg__agent_after((mcpg_time_t){agent->lost_at_us}, agent->offline_us);
+    return given_up_us < call->deadline_us ? given_up_us : call->deadline_us;
 }
 
 static mcpg_bytes_t timeout_text(const mcpg_agent_t *agent, const mcpg_agent_call_t *call, mcpg_agent_effects_t *fx) {
     const mcpg_agent_group_t *group = &agent->groups[call->group];
     mcpg_agent_text_t text = mcpg__agent_text(fx);
     if (!mcpg__agent_up(agent)) {
-        add_within(&text, "contact to the coordinator is lost and did not come back", call->timeout_us);
+        uint64_t waited_us = due_at(agent, call) < call->deadline_us ? agent->offline_us : call->timeout_us;
+        add_within(&text, "contact to the coordinator is lost and did not come back", waited_us);
         return mcpg__agent_text_bytes(&text);
     }
     switch ((mcpg_agent_call_kind_t)call->kind) {
@@ -335,7 +356,7 @@ static mcpg_bytes_t timeout_text(const mcpg_agent_t *agent, const mcpg_agent_cal
         break;
     case MCPG_AGENT_CALL_SYNC:
         add_within(&text, "no agreement", call->timeout_us);
-        add_waited_for(agent, group, &text);
+        add_waited_for(agent, call, &text);
         break;
     case MCPG_AGENT_CALL_FREE:
         break;
@@ -360,14 +381,23 @@ void mcpg__agent_call_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     uint32_t high = agent->call_high;
     for (uint32_t i = 0; i < high; i++) {
         mcpg_agent_call_t *call = &agent->calls[i];
-        if (call->kind != MCPG_AGENT_CALL_FREE && agent->now.us >= call->deadline_us) time_out(agent, call, fx);
+        if (call->kind == MCPG_AGENT_CALL_FREE) continue;
+        if (agent->now.us >= due_at(agent, call)) {
+            time_out(agent, call, fx);
+        } else if (call->ask_again_us != 0 && agent->now.us >= call->ask_again_us) {
+            call->ask_again_us = 0;
+            if (mcpg__agent_up(agent)) send_sync(agent, call, fx);
+        }
     }
 }
 
 uint64_t mcpg__agent_call_deadline(const mcpg_agent_t *agent) {
     uint64_t due = MCPG_AGENT_NEVER;
-    for (uint32_t i = 0; i < agent->call_high; i++)
-        if (agent->calls[i].kind != MCPG_AGENT_CALL_FREE && agent->calls[i].deadline_us < due)
-            due = agent->calls[i].deadline_us;
+    for (uint32_t i = 0; i < agent->call_high; i++) {
+        const mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->kind == MCPG_AGENT_CALL_FREE) continue;
+        if (due_at(agent, call) < due) due = due_at(agent, call);
+        if (call->ask_again_us != 0 && call->ask_again_us < due) due = call->ask_again_us;
+    }
     return due;
 }

@@ -67,6 +67,7 @@ static uint64_t add_call(uint64_t d, const mcpg_agent_call_t *c) {
     d = mcpg__digest_u64(d, (uint64_t)c->kind | (c->installing ? 256u : 0u) | (uint64_t)c->group << 32);
     d = mcpg__digest_u64(mcpg__digest_u64(d, c->call_id), c->deadline_us);
     d = mcpg__digest_u64(add_view(d, c->since), c->first_failed_seq);
+    d = mcpg__digest_bytes(mcpg__digest_u64(d, c->ask_again_us), &c->missing, sizeof(c->missing));
     return mcpg__digest_bytes(d, &c->failed, sizeof(c->failed));
 }
 

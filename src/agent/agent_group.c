@@ -241,9 +241,22 @@ void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registere
 
 /* ---- members, join, leave ---- */
 
-void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *msg) {
+/* The coordinator counts on this rank in a group that ended here while its REGISTER was under way: it has to hear that.
+ */
+void mcpg__agent_group_disown(mcpg_agent_t *agent, mcpg_gid_t gid, mcpg_agent_effects_t *fx) {
+    for (uint32_t i = 0; i < agent->group_high; i++)
+        if (agent->groups[i].stage == MCPG_AGENT_GROUP_ASKED) return; /* perhaps it is this one: REGISTERED decides */
+    send_leave(gid, 0, fx);
+}
+
+void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *msg, mcpg_agent_effects_t *fx) {
     uint32_t index = mcpg__agent_group_find(agent, msg->gid);
-    if (index == MCPG_AGENT_NO_INDEX) return;
+    if (index == MCPG_AGENT_NO_INDEX) {
+        for (uint32_t i = 0; i < msg->count; i++)
+            if (msg->members[i].rank.v == agent->config.rank.v && mcpg__inc_eq(msg->members[i].inc, agent->inc))
+                mcpg__agent_group_disown(agent, msg->gid, fx);
+        return;
+    }
     mcpg_agent_group_t *group = &agent->groups[index];
     if (msg->count > group->capacity) return;
     for (uint32_t i = 0; i < msg->count; i++) {
@@ -295,7 +308,9 @@ void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t 
         mcpg__agent_call_refuse(fx, call->call_id, MCPG_NOT_FOUND, "this process has no such group");
         return;
     }
-    if (call->next_seq > agent->groups[index].next_seq) agent->groups[index].next_seq = call->next_seq;
+    /* What this rank holds since an ACK it never did: the ACK's number stands. */
+    mcpg_agent_group_t *group = &agent->groups[index];
+    if (!group->acked || call->next_seq < group->next_seq) group->next_seq = call->next_seq;
     mcpg__agent_group_end(agent, index, fx);
     (void)mcpg__agent_call_answer(fx, call->call_id, MCPG_OK);
 }

@@ -247,10 +247,10 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
         mcpg__link_manager_lost(host->links, rank, inc, mcpg__now());
         break;
     case HOST_ITEM_LINK_CHECKED_OK:
-        mcpg__link_manager_checked(host->links, rank, inc, item->d, true);
+        mcpg__link_manager_checked(host->links, rank, inc, item->d, true, mcpg__now());
         break;
     case HOST_ITEM_LINK_CHECKED_BAD:
-        mcpg__link_manager_checked(host->links, rank, inc, item->d, false);
+        mcpg__link_manager_checked(host->links, rank, inc, item->d, false, mcpg__now());
         break;
     case HOST_ITEM_LINK_DEATH:
         mcpg__link_manager_death(host->links, rank, inc, (mcpg_proof_t)item->d);

@@ -1,8 +1,8 @@
 /* agent_report.c: operations with failed ranks that wait to be judged: OP_FAILED up, DP_RESOLVE down.
  *
- * A report ends OK when each failed slot has left the newest view (or is another incarnation there), was cleared by
- * RECONCILED, or, while the coordinator is lost, is proved dead; one offline time after the loss it ends with
- * COORDINATOR_LOST. Manual groups wait for nothing. It must never change a membership (I7).
+ * A report ends OK when this rank itself or each failed slot has left the newest view (or is another incarnation
+ * there), was cleared by RECONCILED, or, while the coordinator is lost, is proved dead; one offline time after the loss
+ * it ends with COORDINATOR_LOST. Manual groups wait for nothing. It must never change a membership (I7).
  */
 #include "agent/agent_state.h"
 
@@ -34,6 +34,8 @@ void mcpg__agent_report_drop_group(mcpg_agent_t *agent, uint32_t group) {
 
 static bool settled(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, const mcpg_member_t *failed) {
     if (failed->slot.v >= group->capacity) return true;
+    /* Out itself, or not in yet: it takes no part, and no later COMMIT need ever name the slot. */
+    if (!mcpg__agent_view_has_self(agent, group)) return true;
     const mcpg_agent_slot_t *s = &agent->slots[group->base + failed->slot.v];
     if (!s->active || !mcpg__inc_eq(s->view_inc, failed->inc)) return true;
     return agent->lost && mcpg__agent_link_proved_dead(agent, failed->rank, failed->inc);

@@ -15,6 +15,7 @@
 #define MCPG_AGENT_BACKOFF_MIN_US  20000u
 #define MCPG_AGENT_BACKOFF_MAX_US  1000000u
 #define MCPG_AGENT_CALL_TIMEOUT_US 300000000u          /* of REGISTER, JOIN and SYNC calls that name none */
+#define MCPG_AGENT_ASK_AGAIN_US    1000000u            /* before a SYNC's time is over, at most */
 #define MCPG_AGENT_AUTO_CALL       (UINT64_C(1) << 63) /* call ids of the machine's own REGISTERs: this | group index */
 #define MCPG_AGENT_NO_INDEX        UINT32_MAX
 
@@ -99,6 +100,8 @@ typedef struct {
     mcpg_view_id_t since;      /* committed view at the start (I8) */
     mcpg_rankset_t failed;     /* SYNC */
     uint64_t first_failed_seq; /* SYNC */
+    uint64_t ask_again_us;     /* SYNC: when it asks who is missing, shortly before its time is over; 0: not any more */
+    mcpg_rankset_t missing;    /* SYNC: slots, as the coordinator last said */
 } mcpg_agent_call_t;
 
 typedef struct {
@@ -189,7 +192,8 @@ bool mcpg__agent_link_proved_dead(const mcpg_agent_t *agent, mcpg_rank_t rank, m
 uint32_t mcpg__agent_group_find(const mcpg_agent_t *agent, mcpg_gid_t gid); /* OPEN groups only */
 void mcpg__agent_group_register(mcpg_agent_t *agent, const mcpg_agent_call_register_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registered_t *msg, mcpg_agent_effects_t *fx);
-void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *msg);
+void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *msg, mcpg_agent_effects_t *fx);
+void mcpg__agent_group_disown(mcpg_agent_t *agent, mcpg_gid_t gid, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_join(mcpg_agent_t *agent, const mcpg_agent_call_join_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t group, uint64_t call_id, mcpg_agent_effects_t *fx);

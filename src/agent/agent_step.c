@@ -226,7 +226,7 @@ static void dispatch_msg(mcpg_agent_t *agent, const mcpg_down_msg_t *msg, mcpg_a
         mcpg__agent_group_registered(agent, &msg->u.registered, fx);
         return;
     case MCPG_DOWN_MEMBERS:
-        mcpg__agent_group_members(agent, &msg->u.members);
+        mcpg__agent_group_members(agent, &msg->u.members, fx);
         return;
     case MCPG_DOWN_PREPARE:
         mcpg__agent_view_prepare(agent, &msg->u.prepare, fx);

@@ -44,18 +44,10 @@ static void emit_view(const mcpg_agent_group_t *group, mcpg_agent_fx_kind_t kind
     what->view = view;
 }
 
-/* The coordinator counts on this rank in a group that ended here while its REGISTER was under way: it has to hear that.
- */
-static void disown(mcpg_agent_t *agent, mcpg_gid_t gid, mcpg_agent_effects_t *fx) {
-    for (uint32_t i = 0; i < agent->group_high; i++)
-        if (agent->groups[i].stage == MCPG_AGENT_GROUP_ASKED) return; /* perhaps it is this one: REGISTERED decides */
-    mcpg__agent_send(fx, MCPG_UP_LEAVE_GROUP)->u.leave_group.gid = gid;
-}
-
 void mcpg__agent_view_prepare(mcpg_agent_t *agent, const mcpg_down_prepare_t *msg, mcpg_agent_effects_t *fx) {
     uint32_t index = mcpg__agent_group_find(agent, msg->gid);
     if (index == MCPG_AGENT_NO_INDEX) {
-        disown(agent, msg->gid, fx);
+        mcpg__agent_group_disown(agent, msg->gid, fx);
         return;
     }
     mcpg_agent_group_t *group = &agent->groups[index];

@@ -25,6 +25,8 @@ typedef struct {
     uint64_t host_id;
     int64_t pid;
     uint64_t backoff_us, retry_us;
+    bool doubted; /* UP, but the machine was told LOST by a check: checked again until it answers */
+    uint64_t recheck_backoff_us, recheck_us;
     uint32_t endpoint_len, check_count;
     lm_check_t checks[MCPG_LINK_CHECKS];
     uint8_t endpoint[MCPG_ENDPOINT_CAP];
@@ -68,6 +70,30 @@ static void due_at(mcpg_link_manager_t *m, uint64_t at_us) {
     if (at_us < m->next_us) m->next_us = at_us;
 }
 
+/* A check that failed does not move the link's state when its peer was only silent, so nothing else would ever tell the
+ * machine that the link works again. */
+static void doubt(mcpg_link_manager_t *m, lm_link_t *l, mcpg_time_t now) {
+    if (l->state != LM_UP || l->doubted) return;
+    l->doubted = true;
+    l->recheck_backoff_us = MCPG_LINK_RETRY_FIRST_US;
+    l->recheck_us = now.us + l->recheck_backoff_us;
+    due_at(m, l->recheck_us);
+}
+
+static void settle(const mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l) {
+    if (!l->doubted) return;
+    l->doubted = false;
+    tell(m, rank, l->inc, MCPG_LINK_UP, 0);
+}
+
+/* The next one comes at the latest when this one's answer would be overdue. */
+static void recheck(mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l, mcpg_time_t now) {
+    uint64_t twice = l->recheck_backoff_us * 2;
+    l->recheck_backoff_us = twice < MCPG_LINK_RETRY_LAST_US ? twice : MCPG_LINK_RETRY_LAST_US;
+    l->recheck_us = now.us + MCPG_LINK_CHECK_US + l->recheck_backoff_us;
+    m->out.check(m->out.user, rank, l->inc, MCPG_LINK_RECHECK);
+}
+
 static void answer_all(mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l, mcpg_link_state_t state) {
     uint32_t n = l->check_count;
     l->check_count = 0;
@@ -102,6 +128,7 @@ void mcpg__link_manager_open(mcpg_link_manager_t *m, const mcpg_agent_link_open_
     l->endpoint_len = want->endpoint.len;
     if (want->endpoint.len != 0) memcpy(l->endpoint, want->endpoint.ptr, want->endpoint.len);
     if (same && l->state == LM_UP) {
+        if (l->doubted) return; /* the next check that is answered says so */
         tell(m, want->rank, l->inc, MCPG_LINK_UP, 0);
         return;
     }
@@ -141,8 +168,9 @@ void mcpg__link_manager_check(mcpg_link_manager_t *m, const mcpg_agent_link_chec
 void mcpg__link_manager_up(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     lm_link_t *l = find(m, rank, inc);
     if (l == NULL || l->state == LM_DEAD) return;
-    bool news = l->state != LM_UP;
+    bool news = l->state != LM_UP || l->doubted;
     l->state = LM_UP;
+    l->doubted = false;
     l->backoff_us = MCPG_LINK_RETRY_FIRST_US;
     if (news) tell(m, rank, inc, MCPG_LINK_UP, 0);
     answer_all(m, rank, l, MCPG_LINK_UP);
@@ -154,6 +182,7 @@ void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_inca
     if (l == NULL || l->state == LM_DEAD || l->state == LM_WAITING) return;
     bool was_up = l->state == LM_UP;
     l->state = LM_WAITING;
+    l->doubted = false;
     l->retry_us = now.us + l->backoff_us;
     due_at(m, l->retry_us);
     l->backoff_us = l->backoff_us * 2 < MCPG_LINK_RETRY_LAST_US ? l->backoff_us * 2 : MCPG_LINK_RETRY_LAST_US;
@@ -161,16 +190,29 @@ void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_inca
 }
 
 void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id,
-                                bool ok) {
+                                bool ok, mcpg_time_t now) {
     lm_link_t *l = find(m, rank, inc);
     if (l == NULL) return;
+    if (check_id == MCPG_LINK_RECHECK) {
+        if (!l->doubted) return;
+        if (ok) {
+            settle(m, rank, l);
+        } else {
+            l->recheck_us = now.us + l->recheck_backoff_us;
+            due_at(m, l->recheck_us);
+        }
+        return;
+    }
     for (uint32_t i = 0; i < l->check_count; i++) {
         if (l->checks[i].id != check_id) continue;
         if (!ok && l->state != LM_UP) return; /* being set up again: that, or the deadline, is the answer */
         l->checks[i] = l->checks[--l->check_count];
         tell(m, rank, inc, ok ? MCPG_LINK_UP : MCPG_LINK_LOST, check_id);
+        if (ok) settle(m, rank, l);
+        if (!ok) doubt(m, l, now);
         return;
     }
+    if (ok) settle(m, rank, l); /* late: its deadline has answered for it */
 }
 
 void mcpg__link_manager_death(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_proof_t proof) {
@@ -180,6 +222,7 @@ void mcpg__link_manager_death(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_inc
     m->out.death_event(m->out.user, &ev);
     if (l == NULL) return;
     l->state = LM_DEAD;
+    l->doubted = false;
     answer_all(m, rank, l, MCPG_LINK_LOST);
 }
 
@@ -191,6 +234,7 @@ static void expire_checks(mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l
             l->checks[kept++] = c;
         } else {
             tell(m, rank, l->inc, MCPG_LINK_LOST, c.id);
+            doubt(m, l, now);
         }
     }
     l->check_count = kept;
@@ -201,6 +245,7 @@ static uint64_t earliest(const mcpg_link_manager_t *m) {
     for (uint32_t r = 0; r < m->max_ranks; r++) {
         const lm_link_t *l = &m->links[r];
         if (l->state == LM_WAITING && l->retry_us < at) at = l->retry_us;
+        if (l->doubted && l->recheck_us < at) at = l->recheck_us;
         for (uint32_t i = 0; i < l->check_count; i++)
             if (l->checks[i].deadline_us < at) at = l->checks[i].deadline_us;
     }
@@ -214,6 +259,7 @@ void mcpg__link_manager_timer(mcpg_link_manager_t *m, mcpg_time_t now) {
         if (l->state == LM_IDLE) continue;
         if (l->check_count != 0) expire_checks(m, (mcpg_rank_t){r}, l, now);
         if (l->state == LM_WAITING && l->retry_us <= now.us) try_open(m, (mcpg_rank_t){r}, l);
+        if (l->doubted && l->recheck_us <= now.us) recheck(m, (mcpg_rank_t){r}, l, now);
     }
     m->next_us = earliest(m);
 }

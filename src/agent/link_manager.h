@@ -15,7 +15,8 @@
 #define MCPG_LINK_RETRY_FIRST_US 20000u
 #define MCPG_LINK_RETRY_LAST_US  2000000u
 #define MCPG_LINK_CHECK_US       1000000u
-#define MCPG_LINK_CHECKS         8u /* checks of one link that may be open at once */
+#define MCPG_LINK_CHECKS         8u         /* checks of one link that may be open at once */
+#define MCPG_LINK_RECHECK        UINT64_MAX /* id of the manager's own checks; the machine's never reach it */
 
 typedef struct mcpg_link_manager mcpg_link_manager_t;
 
@@ -44,7 +45,7 @@ void mcpg__link_manager_check(mcpg_link_manager_t *m, const mcpg_agent_link_chec
 void mcpg__link_manager_up(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc);
 void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_time_t now);
 void mcpg__link_manager_checked(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id,
-                                bool ok);
+                                bool ok, mcpg_time_t now);
 void mcpg__link_manager_death(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_proof_t proof);
 
 /* Retries and answers what is due. Then: the time of the next call, UINT64_MAX when none is needed. */

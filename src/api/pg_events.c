@@ -71,6 +71,7 @@ static void *callback_main(void *arg) {
             (void)pthread_cond_wait(&e->wake, &e->mu);
         }
     }
+    e->over = true;
     pthread_mutex_unlock(&e->mu);
     return NULL;
 }
@@ -104,6 +105,11 @@ void mcpg__events_push_work(mcpg_context_t *context, mcpg_work_t *work) {
     mcpg_events_t *e = &context->events;
     work->done_next = NULL;
     pthread_mutex_lock(&e->mu);
+    if (e->over) {
+        pthread_mutex_unlock(&e->mu);
+        mcpg__work_unref(work);
+        return;
+    }
     if (e->done_tail != NULL) {
         e->done_tail->done_next = work;
     } else {
@@ -112,6 +118,13 @@ void mcpg__events_push_work(mcpg_context_t *context, mcpg_work_t *work) {
     e->done_tail = work;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->mu);
+}
+
+bool mcpg__events_over(mcpg_context_t *context) {
+    pthread_mutex_lock(&context->events.mu);
+    bool over = context->events.over;
+    pthread_mutex_unlock(&context->events.mu);
+    return over;
 }
 
 void mcpg__events_barrier(mcpg_context_t *context) {

@@ -41,7 +41,7 @@ typedef struct {
     pthread_mutex_t mu;
     pthread_cond_t wake, idle;
     pthread_t thread;
-    bool started, stop, running;
+    bool started, stop, running, over; /* over: the thread has ended, nothing is called any more */
     mcpg_event_func_t func;
     void *user;
     struct mcpg_work *done_head, *done_tail; /* completed works with a callback */
@@ -72,8 +72,8 @@ struct mcpg_group {
 typedef struct {
     pthread_mutex_t mu;
     pthread_cond_t wake;
-    pthread_t thread;
     bool started, stop, lost;
+    bool asking, ended; /* asking: inside a key-value callback */
 } mcpg_watch_t;
 
 struct mcpg_context {
@@ -133,6 +133,7 @@ uint64_t mcpg__host_id(void); /* equal: same kernel, network and process namespa
 MCPG_MUST_USE mcpg_status_t mcpg__events_start(mcpg_context_t *context);
 void mcpg__events_push(mcpg_context_t *context, const mcpg_agent_notify_t *notify);
 void mcpg__events_push_work(mcpg_context_t *context, mcpg_work_t *work); /* takes over one reference */
+bool mcpg__events_over(mcpg_context_t *context);
 void mcpg__events_barrier(
     mcpg_context_t *context); /* returns when no callback that began before is running; no-op on that thread */
 void mcpg__events_stop(mcpg_context_t *context); /* runs what is queued, joins */

@@ -89,6 +89,9 @@ mcpg_status_t mcpg_work_on_complete(mcpg_work_t *work, mcpg_work_func_t func, vo
     if (mcpg__forked()) return MCPG_FORKED;
     if (work == NULL || func == NULL) return MCPG_INVALID_ARGUMENT;
     mcpg_context_t *context = work->context;
+    if (mcpg__events_over(context))
+        return mcpg__fail(context, MCPG_SHUTTING_DOWN,
+                          "the work's context was destroyed: it calls nothing back any more, ask the work itself");
     pthread_mutex_lock(&context->works_mu);
     bool taken = work->func != NULL;
     if (!taken) {

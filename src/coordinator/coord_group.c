@@ -159,7 +159,14 @@ void mcpg__coord_groups_lose_rank(mcpg_coord_t *c, uint32_t rank) {
         mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
         /* A goodbye leaves every generation: the rank's next process belongs to the next one. */
         bool goodbye = c->ranks[rank].left && g->phase == MCPG_COORD_GROUP_READY;
-        if (goodbye && !mcpg__inc_none(s->reg)) s->left = s->reg;
+        if (goodbye && !mcpg__inc_none(s->reg)) {
+            s->left = s->reg;
+            bool acked = g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__rankset_has(&g->barrier.acked, slot);
+            if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, s->reg)) {
+                mcpg__rankset_add(&g->leaving, slot); /* a manual group lets it go, too */
+                if (!acked) s->ack_seq = 0;
+            }
+        }
         mcpg__coord_unregister(c, g, slot);
         mcpg__rankset_del(&g->unseen, slot);
         mcpg__coord_touch(g);
@@ -248,8 +255,11 @@ void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group
     /* A process never comes back into the generation that it left; one that is still forming it may. */
     if (g->phase == MCPG_COORD_GROUP_READY) s->left = s->reg;
     if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, s->reg)) {
+        /* As good as an ACK: what it still does is below that number. What it holds since an ACK it never did. */
+        bool acked = g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__rankset_has(&g->barrier.acked, slot);
+        uint64_t next_seq = m->next_seq <= MCPG_COORD_SEQ_MAX ? m->next_seq : 0;
+        if (!acked || next_seq < s->ack_seq) s->ack_seq = next_seq;
         mcpg__rankset_add(&g->leaving, slot);
-        s->ack_seq = m->next_seq; /* as good as an ACK: what it still does is below that number */
     }
     mcpg__coord_unregister(c, g, slot);
     mcpg__rankset_del(&g->unseen, slot); /* it has no view here any more that it could lose */
@@ -320,7 +330,7 @@ static bool start_something(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_e
                                  MCPG_COORD_NONE, fx);
         return true;
     }
-    if (g->sync_go) {
+    if (g->sync_go && !mcpg__coord_stranded(c, g)) {
         mcpg__coord_barrier_open(c, g, MCPG_COORD_BARRIER_SYNC, &none, &none, MCPG_COORD_NONE, fx);
         return true;
     }

@@ -303,6 +303,13 @@ static bool somebody_waits(const mcpg_coord_t *c, const mcpg_coord_prop_t *p) {
     return false;
 }
 
+static mcpg_status_t say_stranded(const mcpg_coord_group_t *g, mcpg_coord_text_t *text) {
+    mcpg__coord_say(text, "no active rank of group ");
+    mcpg__coord_say_u64(text, g->gid.v);
+    mcpg__coord_say(text, " is attached: try again when one is back, or pass wait_us");
+    return MCPG_NOT_HEALTHY;
+}
+
 /* Looks at one entry that is not running. True: its state changed. */
 static bool try_start(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t index, mcpg_coord_effects_t *fx) {
     mcpg_coord_prop_t *p = &c->props[index];
@@ -319,7 +326,7 @@ static bool try_start(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t index, mc
     if (p->expected_epoch != MCPG_ANY_EPOCH && p->expected_epoch != g->committed.epoch)
         status = check_against(c, g, p, &text);
     if (status == MCPG_OK) {
-        status = admissible(c, g, &add, &text);
+        status = mcpg__coord_stranded(c, g) ? say_stranded(g, &text) : admissible(c, g, &add, &text);
         if (status != MCPG_OK && somebody_waits(c, p)) { /* nothing waits behind it */
             p->phase = MCPG_COORD_PROP_WAIT;
             return false;

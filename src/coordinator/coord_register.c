@@ -194,6 +194,7 @@ static void take_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t rank, uin
     s->reg = c->ranks[rank].inc;
     s->left = (mcpg_incarnation_t){0, 0};
     s->commit_acked = 0;
+    s->sync_call = 0;
     s->abort_view = (mcpg_view_id_t){0, 0};
     mcpg__rankset_del(&g->awaiting, slot);
     mcpg__rankset_del(&g->joined, slot);

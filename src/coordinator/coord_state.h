@@ -17,8 +17,11 @@
 #define MCPG_COORD_MAX_FAULTS 64u
 #define MCPG_COORD_DRAIN_US   5000000u /* of SHUTDOWN */
 #define MCPG_COORD_RETRY_US   100000u  /* between two searches that spend their budget on nothing but good news */
-#define MCPG_COORD_BLOCK      8u       /* slots are given to groups in blocks of this many */
-#define MCPG_COORD_PASSES     8u       /* bounded: rounds of reactions in one step; the rest follows in a TIMER step */
+#define MCPG_COORD_SEQ_MAX                                                                                             \
+    (UINT64_MAX >> 1)        /* no rank ever gets to such a number: it would lock the group for good                   \
+                              */
+#define MCPG_COORD_BLOCK  8u /* slots are given to groups in blocks of this many */
+#define MCPG_COORD_PASSES 8u /* bounded: rounds of reactions in one step; the rest follows in a TIMER step */
 
 /* One process slot of the job. Everything is about `inc`: I4 rests on clearing it all when inc changes. */
 typedef struct {
@@ -354,6 +357,8 @@ bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g,
                                  mcpg_coord_effects_t *fx); /* true: something happened */
 void mcpg__coord_barrier_abort(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
 void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out);
+/* An auto group whose last active ranks all lost contact, unproved: nothing changes in it until one of them is back. */
+bool mcpg__coord_stranded(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
 void mcpg__coord_barrier_ask_again(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, mcpg_coord_effects_t *fx);
 void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m);
 void mcpg__coord_commit_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_commit_ack_t *m);
@@ -381,7 +386,7 @@ uint64_t mcpg__coord_caller_deadline(const mcpg_coord_t *c);
 /* ---- coord_sync.c ---- */
 void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g);
-void mcpg__coord_sync_committed(mcpg_coord_group_t *g);
+void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g);
 void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g);
 void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot);
 

@@ -58,6 +58,19 @@ static mcpg_status_t check(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_s
     return MCPG_OK;
 }
 
+/* Asked again by one that has entered: who is waited for, so that its time-out can name them. */
+static void say_missing(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint64_t conn, uint64_t call_id,
+                        mcpg_coord_effects_t *fx) {
+    mcpg_down_reply_t *reply = &mcpg__fx_answer(fx, conn, MCPG_DOWN_REPLY)->u.reply;
+    reply->call_id = call_id;
+    reply->status = MCPG_IN_PROGRESS;
+    reply->epoch = g->committed.epoch;
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1))
+        if (mcpg__coord_active_live(c, g, s) && !mcpg__rankset_has(&g->sync_entered, s))
+            mcpg__rankset_add(&reply->dropped, s);
+    reply->dropped_any = !mcpg__rankset_empty(&reply->dropped);
+}
+
 void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m, mcpg_coord_effects_t *fx) {
     mcpg_coord_text_t text = {.len = 0};
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
@@ -67,6 +80,14 @@ void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_e
         return;
     }
     uint32_t slot = mcpg__coord_slot_of(c, g, rank);
+    bool same_call = mcpg__coord_slot(c, g, slot)->sync_call == m->call_id;
+    if (same_call && !mcpg__rankset_has(&g->sync_entered, slot)) {
+        /* Sent again after a re-attach, and answered meanwhile: the COMMIT comes again, it is no new failure. */
+        mcpg__rankset_add(&g->resync, slot);
+        mcpg__coord_touch(g);
+        return;
+    }
+    if (same_call) say_missing(c, g, c->conns[rank], m->call_id, fx);
     if (!g->sync_on) begin(c, g);
     for (uint32_t s = mcpg__rankset_next(&m->failed, 0); s < g->order_count; s = mcpg__rankset_next(&m->failed, s + 1))
         mcpg__rankset_add(&g->sync_failed, s);
@@ -109,28 +130,38 @@ void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g) {
 /* Everybody who is alive and active has entered: evaluated whenever the group reacts, so whenever somebody dies. */
 void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     if (!g->sync_on || g->sync_go) return;
-    bool anybody = false;
+    bool anybody = false, perhaps = false;
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
-        if (!mcpg__coord_active_live(c, g, s) || !mcpg__coord_registered(c, g, s)) continue;
+        bool here = mcpg__coord_registered(c, g, s) &&
+                    mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, mcpg__coord_slot(c, g, s)->reg);
+        perhaps = perhaps || here; /* fenced: when it comes back, it comes to enter */
+        if (!here || !mcpg__coord_active_live(c, g, s)) continue;
         if (!mcpg__rankset_has(&g->sync_entered, s)) return;
         anybody = true;
     }
     if (!anybody) {
-        mcpg__coord_sync_abandon(c, g);
+        if (!perhaps) mcpg__coord_sync_abandon(c, g);
         return;
     }
-    g->sync_go = true;
+    /* The owner's COMMIT is the callers' answer. It goes out last, so that nobody is answered, and asks about a covered
+     * group, before that group's COMMIT is on its way to him. */
+    bool covers = false;
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *h = &c->groups[i];
-        if (h->phase != MCPG_COORD_GROUP_READY || h->sync_owner.v != g->gid.v) continue;
+        if (h->phase != MCPG_COORD_GROUP_READY || h->sync_owner.v != g->gid.v || h == g) continue;
+        covers = covers || !mcpg__coord_stranded(c, h);
+        if (h->sync_go) continue;
         hand_down(c, g, h);
         h->sync_go = true;
         mcpg__coord_touch(h);
     }
+    g->sync_go = !covers;
 }
 
-void mcpg__coord_sync_committed(mcpg_coord_group_t *g) {
+void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    mcpg_coord_group_t *owner = g->sync_owner.v == 0 ? NULL : mcpg__coord_group_find(c, g->sync_owner);
+    if (owner != NULL && owner != g) mcpg__coord_touch(owner);
     g->last_sync_failed = g->sync_failed;
     g->last_sync_first = g->sync_first;
     forget(g);

@@ -27,7 +27,42 @@ static bool added_here(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint3
            r->state != MCPG_RANK_OFFLINE;
 }
 
+/* An auto group is never emptied for want of contact: when none of its active ranks is HEALTHY, those that may still
+ * be alive are kept: the only attached one, or, with none attached, all that are neither proved dead nor gone. (Two
+ * attached ones that are both outside the healthy set are the smaller part of a split, and leave.) Returns how many of
+ * them are attached; with none, nothing can change in the group until one is back. */
+static uint32_t last_ranks(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *kept) {
+    uint32_t attached = 0, only = 0;
+    mcpg__rankset_clear(kept);
+    if (g->manual) return 1;
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
+         s = mcpg__rankset_next(&g->active, s + 1)) {
+        const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
+        bool same = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc);
+        if (!same || r->dead || mcpg__rankset_has(&g->leaving, s)) continue;
+        mcpg__rankset_add(kept, s);
+        if (r->state == MCPG_RANK_OFFLINE) continue;
+        attached++;
+        only = s;
+        if (r->state != MCPG_RANK_HEALTHY && attached == 1) continue;
+        mcpg__rankset_clear(kept);
+        return attached;
+    }
+    if (attached == 0) return 0;
+    mcpg__rankset_clear(kept);
+    mcpg__rankset_add(kept, only);
+    return attached;
+}
+
+bool mcpg__coord_stranded(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
+    mcpg_rankset_t kept;
+    return last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept);
+}
+
 void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
+    mcpg_rankset_t kept;
+    mcpg__rankset_clear(out);
+    if (last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept)) return;
     *out = g->leaving;
     mcpg__rankset_and(out, &g->active);
     if (g->manual) return; /* I7: a manual group loses nobody by itself */
@@ -37,6 +72,7 @@ void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_gr
         if (r->state != MCPG_RANK_HEALTHY || !mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc))
             mcpg__rankset_add(out, s);
     }
+    mcpg__rankset_minus(out, &kept);
 }
 
 /* ---- messages ---- */
@@ -324,7 +360,7 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     g->committed = b->id;
     g->phase = MCPG_COORD_GROUP_READY;
     g->sync_last = b->kind == MCPG_COORD_BARRIER_SYNC;
-    if (g->sync_last) mcpg__coord_sync_committed(g);
+    if (g->sync_last) mcpg__coord_sync_committed(c, g);
     preferred(c, g, &after);
     if (!mcpg__rankset_eq(&before, &after)) c->health_dirty = true;
     mcpg__coord_listeners(c, g, &to);
@@ -347,6 +383,22 @@ static void fold(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     for (uint32_t s = mcpg__rankset_next(&gone, 0); s < g->order_count; s = mcpg__rankset_next(&gone, s + 1))
         if (mcpg__rankset_has(&b->asked, s) && !mcpg__rankset_has(&b->acked, s)) mcpg__rankset_add(&b->dropped, s);
     mcpg__rankset_or(&b->removed, &gone);
+}
+
+/* The barrier would leave out one of the last ranks that nobody asked to leave out, or has nobody left to ask: it
+ * starts over, with what is known now. */
+static bool loses_last(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
+    const mcpg_coord_barrier_t *b = &g->barrier;
+    mcpg_rankset_t kept, removed = b->removed;
+    if (is_boot(g) || g->manual) return false;
+    if (last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept)) return true;
+    if (b->proposal != MCPG_COORD_NONE) mcpg__rankset_minus(&removed, &c->props[b->proposal].deactivate);
+    if (mcpg__rankset_meets(&kept, &removed)) return true;
+    if (!mcpg__rankset_subset(&g->active, &b->removed) || !mcpg__rankset_empty(&b->added)) return false;
+    mcpg__rankset_minus(&removed, &g->leaving); /* one that was out of the healthy set is back in it, as the last */
+    for (uint32_t s = mcpg__rankset_next(&removed, 0); s < g->order_count; s = mcpg__rankset_next(&removed, s + 1))
+        if (live(c, g, s) && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY) return true;
+    return false;
 }
 
 static void drop_added(mcpg_coord_group_t *g, uint32_t slot) {
@@ -445,7 +497,7 @@ bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_co
         return false;
     }
     fold(c, g);
-    if (!prune_added(c, g, false)) {
+    if (loses_last(c, g) || !prune_added(c, g, false)) {
         mcpg__coord_barrier_abort(c, g, fx);
         return true;
     }
@@ -457,6 +509,7 @@ bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_co
 void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m) {
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
     if (g == NULL || g->barrier.phase == MCPG_COORD_BARRIER_NONE || !mcpg__view_eq(g->barrier.id, m->view)) return;
+    if (m->next_seq > MCPG_COORD_SEQ_MAX) return;
     uint32_t slot = mcpg__coord_slot_of(c, g, rank);
     if (slot == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, slot)) return; /* I4 */
     if (!mcpg__rankset_has(&g->barrier.asked, slot) || mcpg__rankset_has(&g->barrier.acked, slot)) return;

@@ -23,6 +23,11 @@ struct mcpg_coll {
     void (*progress)(mcpg_exec_t *x); /* from the ready list; ends with mcpg__op_finish */
     void (*drop)(mcpg_exec_t *x, uint32_t member, mcpg_xp_t why);
     bool (*waits_for)(const mcpg_exec_t *x, uint32_t member);
+    /* By its plan it receives something from this member, now, later or already. */
+    bool (*receives)(const mcpg_exec_t *x, uint32_t member);
+    /* This member runs something else under the same number: the operation will end with MISMATCH, and nothing is
+     * exchanged with it any more. */
+    void (*disagrees)(mcpg_exec_t *x, uint32_t member, const mcpg_msg_sig_t *theirs);
     void (*stop)(mcpg_exec_t *x); /* cancels all that is in flight */
 };
 const mcpg_coll_t *mcpg__coll_select(mcpg_op_kind_t kind, uint64_t bytes, uint32_t ranks, const char *transport);
@@ -84,5 +89,14 @@ void mcpg__exec_free(mcpg_exec_t *x);
 void mcpg__exec_ready(mcpg_exec_t *x);
 void mcpg__exec_unready(mcpg_exec_t *x);
 void mcpg__scratch_free_all(mcpg_dp_t *dp);
+/* op_end.c: own side of this operation is over for these. */
+void mcpg__op_say_left(mcpg_exec_t *x, const mcpg_member_t *peers, uint32_t count);
+/* op_stray.c */
+#define MCPG_SIG_NO_SLOT   1u  /* mcpg_msg_sig_t.pad: this side's lists have no entry for the other */
+#define MCPG_SIG_ROOT_BITS 12u /* of sig.root; above them the number of chunks, so that both sides agree on the total  \
+                                */
+void mcpg__op_stray_hook(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                         const mcpg_msg_sig_t *sig, mcpg_stray_t how);
+void mcpg__op_find_strays(mcpg_exec_t *x); /* once it has started: what came before it and does not belong to it */
 
 #endif

@@ -34,9 +34,6 @@ static const plan_t plans[MCPG_OP__COUNT] = {
     [MCPG_OP_SEND] = {WHO_ALL, SEG_IN, WHO_NONE, SEG_NONE, WHO_NONE, SEG_NONE, SEG_NONE, false},
     [MCPG_OP_RECV] = {WHO_NONE, SEG_NONE, WHO_ALL, SEG_OUT, WHO_NONE, SEG_NONE, SEG_NONE, false}};
 
-#define SIG_NO_SLOT 1u  /* mcpg_msg_sig_t.pad: this side's lists have no entry for the other */
-#define ROOT_BITS   12u /* of sig.root; above them the number of chunks, so that both sides agree on the total */
-
 static bool takes_part(uint8_t who, bool own_is_root, bool peer_is_root) {
     return who == WHO_ALL || (who == WHO_TO_ROOT && peer_is_root) || (who == WHO_AT_ROOT && own_is_root);
 }
@@ -237,19 +234,20 @@ static void describe(char *buf, size_t cap, const mcpg_exec_t *x, const mcpg_msg
         return;
     }
     const bool own = sig == own_sig;
-    const uint64_t chunks = sig->root >> ROOT_BITS, same = own_sig->root >> ROOT_BITS;
+    const uint64_t chunks = sig->root >> MCPG_SIG_ROOT_BITS, same = own_sig->root >> MCPG_SIG_ROOT_BITS;
     const uint64_t before = x->p2p || chunks == 0 ? 0 : (chunks - 1u) * x->chunk_bytes;
     const bool exact = chunks == same || chunks <= 1;
-    char size[64];
-    (void)snprintf(size, sizeof size, "%s%llu bytes", exact ? "" : "more than ",
-                   (unsigned long long)(before + (exact ? sig->bytes : 0)));
+    char size[64] = "";
+    if (chunks != 0) /* 0: what the peer runs, without a message of it */
+        (void)snprintf(size, sizeof size, " of %s%llu bytes", exact ? "" : "more than ",
+                       (unsigned long long)(before + (exact ? sig->bytes : 0)));
     const bool rooted = mcpg__op_is_rooted((mcpg_op_kind_t)sig->kind), reduces = plans[sig->kind].combine;
     char root[32] = "";
-    if (rooted) (void)snprintf(root, sizeof root, " root %u", sig->root & ((1u << ROOT_BITS) - 1u));
+    if (rooted) (void)snprintf(root, sizeof root, " root %u", sig->root & ((1u << MCPG_SIG_ROOT_BITS) - 1u));
     /* A message has the same signature at both ends. */
     const mcpg_op_kind_t peers = x->work->op.kind == MCPG_OP_SEND ? MCPG_OP_RECV : MCPG_OP_SEND;
     const mcpg_op_kind_t kind = !x->p2p ? (mcpg_op_kind_t)sig->kind : own ? x->work->op.kind : peers;
-    (void)snprintf(buf, cap, "%s of %s %s%s%s%s", mcpg_op_name(kind), size, mcpg_dtype_name((mcpg_dtype_t)sig->dtype),
+    (void)snprintf(buf, cap, "%s%s %s%s%s%s", mcpg_op_name(kind), size, mcpg_dtype_name((mcpg_dtype_t)sig->dtype),
                    reduces ? " " : "", reduces ? mcpg_redop_name((mcpg_redop_t)sig->redop) : "", root);
 }
 
@@ -257,29 +255,47 @@ static uint64_t last_len(const mcpg_exec_t *x, uint64_t bytes) {
     return chunk_len(x, bytes, chunks_of(x, bytes) - 1u);
 }
 
+static void say_mismatch(mcpg_exec_t *x, uint32_t member, const mcpg_msg_sig_t *own_sig,
+                         const mcpg_msg_sig_t *peer_sig) {
+    if (x->status != MCPG_OK) return;
+    char own[160], theirs[160];
+    describe(own, sizeof own, x, own_sig, own_sig);
+    describe(theirs, sizeof theirs, x, own_sig, peer_sig);
+    x->status = MCPG_MISMATCH;
+    (void)snprintf(
+        x->error, sizeof x->error,
+        "in-group rank %u called %s, in-group rank %u (this one) called %s, as the same operation (number %llu): "
+        "call the same operation with the same dtype and sizes on every rank",
+        x->view->m[member].slot.v, theirs, x->group->slot.v, own, (unsigned long long)x->key.seq);
+}
+
 /* The link layer has ended both directions between the two. Lists that are as long as another view's size are no error,
  * but the two exchange nothing (design.md 4.3 rule 4). */
 static void mismatch(mcpg_exec_t *x, uint32_t peer, const mcpg_lx_t *lx) {
     const mcpg_xpeer_t *p = &x->peers[peer];
-    if (p->send_missing || p->recv_missing || lx->peer_sig.pad == SIG_NO_SLOT) {
+    if (p->send_missing || p->recv_missing || lx->peer_sig.pad == MCPG_SIG_NO_SLOT) {
         drop_peer(x, peer, MCPG_XP_LEFT);
         return;
     }
-    if (x->status == MCPG_OK) {
-        char own[160], theirs[160];
-        mcpg_msg_sig_t own_sig = lx->sig;
-        own_sig.bytes = last_len(x, ((lx - x->lx) & 1) != 0 ? p->send_bytes : p->recv_bytes);
-        describe(own, sizeof own, x, &own_sig, &own_sig);
-        describe(theirs, sizeof theirs, x, &own_sig, &lx->peer_sig);
-        x->status = MCPG_MISMATCH;
-        (void)snprintf(
-            x->error, sizeof x->error,
-            "in-group rank %u called %s, in-group rank %u (this one) called %s, as the same operation (number %llu): "
-            "call the same operation with the same dtype and sizes on every rank",
-            x->view->m[p->member].slot.v, theirs, x->group->slot.v, own, (unsigned long long)x->key.seq);
-    }
+    mcpg_msg_sig_t own_sig = lx->sig;
+    own_sig.bytes = last_len(x, ((lx - x->lx) & 1) != 0 ? p->send_bytes : p->recv_bytes);
+    say_mismatch(x, p->member, &own_sig, &lx->peer_sig);
     stop_direction(x, peer, false);
     stop_direction(x, peer, true);
+}
+
+static void direct_disagrees(mcpg_exec_t *x, uint32_t member, const mcpg_msg_sig_t *theirs) {
+    say_mismatch(x, member, &x->sig, theirs);
+    for (uint32_t i = 0; i < x->peer_count; i++) {
+        if (x->peers[i].member != member) continue;
+        stop_direction(x, i, false);
+        stop_direction(x, i, true);
+    }
+}
+
+static bool direct_receives(const mcpg_exec_t *x, uint32_t member) {
+    const mcpg_op_t *op = &x->work->op;
+    return takes_part(plans[op->kind].recv_who, op->root == x->group->slot.v, op->root == x->view->m[member].slot.v);
 }
 
 static void lx_done(mcpg_lx_t *lx, mcpg_lx_result_t result) {
@@ -319,8 +335,8 @@ static void post(mcpg_exec_t *x, uint32_t row, uint32_t peer, bool send) {
     lx->key = x->key;
     lx->key.phase = (uint32_t)chunk;
     lx->sig = x->sig;
-    lx->sig.root |= (uint32_t)chunks << ROOT_BITS;
-    lx->sig.pad = (send ? p->send_missing : p->recv_missing) ? SIG_NO_SLOT : 0u;
+    lx->sig.root |= (uint32_t)chunks << MCPG_SIG_ROOT_BITS;
+    lx->sig.pad = (send ? p->send_missing : p->recv_missing) ? MCPG_SIG_NO_SLOT : 0u;
     lx->sig.bytes = chunk_len(x, send ? p->send_bytes : p->recv_bytes, chunk);
     lx->done = lx_done;
     lx->owner = x;
@@ -373,16 +389,18 @@ static void row_combine(mcpg_exec_t *x, uint32_t row) {
 
 static void row_finish(mcpg_exec_t *x, uint32_t row) {
     const uint64_t chunk = x->rows[row].chunk;
+    const uint64_t len = chunk_len(x, x->own_bytes, chunk);
+    x->dp->turn_bytes += len * (x->combine ? x->peer_count + 1u : 1u);
     if (x->combine) {
         row_combine(x, row);
         return;
     }
-    const uint64_t len = chunk_len(x, x->own_bytes, chunk);
     if (len != 0 && x->own_src != x->own_dst)
         memmove(x->own_dst + chunk_off(x, chunk), x->own_src + chunk_off(x, chunk), len);
     for (uint32_t i = 0; x->staged && i < x->peer_count; i++) {
         const size_t at = index_of(x, row, i);
         const uint64_t part = x->arrived[at] ? chunk_len(x, x->peers[i].recv_bytes, chunk) : 0;
+        x->dp->turn_bytes += part;
         if (part != 0) memcpy(x->peers[i].recv_ptr + chunk_off(x, chunk), x->scratch->bytes + at * x->stride, part);
     }
 }
@@ -399,8 +417,9 @@ static mcpg_status_t direct_start(mcpg_exec_t *x) {
 
 static void direct_progress(mcpg_exec_t *x) {
     bool moved = true;
-    x->queued = true;                             /* what gets ready meanwhile is seen below */
-    while (moved && x->chunks_done < x->chunks) { /* bounded: every turn finishes a chunk */
+    x->queued = true; /* what gets ready meanwhile is seen below */
+    /* bounded: every turn finishes a chunk, and the lock is not kept for more than MCPG_TURN_BYTES */
+    while (moved && x->chunks_done < x->chunks && x->dp->turn_bytes < MCPG_TURN_BYTES) {
         moved = false;
         for (uint32_t row = 0; row < x->rows_used; row++) {
             if (!x->rows[row].active || x->rows[row].pending != 0) continue;
@@ -412,7 +431,10 @@ static void direct_progress(mcpg_exec_t *x) {
         }
     }
     x->queued = false;
-    if (x->chunks_done == x->chunks) mcpg__op_finish(x);
+    if (x->chunks_done == x->chunks)
+        mcpg__op_finish(x);
+    else if (moved)
+        mcpg__exec_ready(x); /* goes on in the next turn */
 }
 
 static void direct_drop(mcpg_exec_t *x, uint32_t member, mcpg_xp_t why) {
@@ -446,5 +468,11 @@ static void direct_stop(mcpg_exec_t *x) {
     x->sends_pending = 0;
 }
 
-const mcpg_coll_t mcpg__coll_direct = {"direct",    direct_start,     direct_progress,
-                                       direct_drop, direct_waits_for, direct_stop};
+const mcpg_coll_t mcpg__coll_direct = {.name = "direct",
+                                       .start = direct_start,
+                                       .progress = direct_progress,
+                                       .drop = direct_drop,
+                                       .waits_for = direct_waits_for,
+                                       .receives = direct_receives,
+                                       .disagrees = direct_disagrees,
+                                       .stop = direct_stop};

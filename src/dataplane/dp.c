@@ -19,13 +19,15 @@ void mcpg__dp_arm(mcpg_dp_t *dp, uint64_t at_us) {
 }
 
 void mcpg__dp_turn(mcpg_dp_t *dp) {
-    while (dp->ready != NULL) {
+    dp->turn_bytes = 0;
+    while (dp->ready != NULL && dp->turn_bytes < MCPG_TURN_BYTES) {
         mcpg_exec_t *x = dp->ready;
         dp->ready = x->next;
         if (dp->ready == NULL) dp->ready_end = &dp->ready;
         x->queued = false;
         x->coll->progress(x);
     }
+    if (dp->ready != NULL) mcpg__engine_kick(dp->engine);
 }
 
 void mcpg__dp_unlock(mcpg_dp_t *dp) {
@@ -75,7 +77,7 @@ static bool progress_hook(void *user, uint64_t now_us) {
         moved = true;
     }
     mcpg__dp_turn(dp);
-    moved |= dp->news || dp->kick;
+    moved |= dp->news || dp->kick || dp->ready != NULL;
     dp->news = dp->kick = false; /* this is the driver */
     return moved;
 }
@@ -109,7 +111,7 @@ mcpg_status_t mcpg__dp_create(const mcpg_dp_config_t *config, mcpg_dp_t **out, c
         .host_id = config->host_id,
         .host_ip = config->host_ip,
         .transports = config->transports,
-        .hooks = {dp, progress_hook, deadline_hook, link_changed_hook, mcpg__dp_unlocked_hook},
+        .hooks = {dp, progress_hook, deadline_hook, link_changed_hook, mcpg__dp_unlocked_hook, mcpg__op_stray_hook},
         .log = config->log,
     };
     status = mcpg__engine_create(&engine, &dp->engine, error, error_cap);

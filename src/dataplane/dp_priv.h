@@ -23,6 +23,7 @@
 #define MCPG_GROUP_BUCKETS     256u
 #define MCPG_WINDOW            4u /* chunks of one operation in flight */
 #define MCPG_PROBE_WAIT_US     1000000u
+#define MCPG_TURN_BYTES        ((uint64_t)8 << 20) /* copied or combined in one turn: then links are served again */
 #define MCPG_ERROR_CAP         512u
 
 typedef struct mcpg_dpgroup mcpg_dpgroup_t;
@@ -156,6 +157,7 @@ struct mcpg_dp {
     uint64_t deadline_us; /* not later than the earliest deadline of any work */
     uint64_t report_next;
     mcpg_exec_t *ready, **ready_end;
+    uint64_t turn_bytes;
     mcpg_exec_t *free_coll, *free_p2p;
     mcpg_scratch_t *scratch[MCPG_SCRATCH_CLASSES];
     size_t scratch_kept;
@@ -242,6 +244,8 @@ uint64_t mcpg__op_timer(mcpg_dp_work_t *w, uint64_t now_us);
 mcpg_status_t mcpg__p2p_submit(mcpg_dpgroup_t *g, const mcpg_op_t *op, mcpg_dp_work_t **out, char *error, size_t cap);
 void mcpg__p2p_complete(mcpg_dp_work_t *w);     /* its result is there: p2p works complete in no order */
 void mcpg__p2p_view_changed(mcpg_dpgroup_t *g); /* works with ranks that are not in the newest view end hinted */
+/* Kept messages from before the newest view's pairs began; all: every pair begins anew. */
+void mcpg__p2p_forget(mcpg_dpgroup_t *g, bool all);
 void mcpg__p2p_free(mcpg_dpgroup_t *g);
 
 /* reduce.c */

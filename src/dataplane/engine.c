@@ -91,10 +91,15 @@ static void sleep_in_epoll(mcpg_engine_t *e, uint64_t at_us) {
         timeout_ms = at_us - now > 3600000000u ? 3600000 : (int)((at_us - now + 999u) / 1000u);
     struct epoll_event events[MCPG_EVENTS_MAX];
     e->in_epoll = true;
+    e->stale = false;
     mcpg__engine_unlock(e);
     int n = epoll_wait(e->epoll_fd, events, MCPG_EVENTS_MAX, timeout_ms);
     mcpg__engine_lock(e);
     e->in_epoll = false;
+    if (e->stale) { /* level-triggered: what is still true is said again */
+        n = 0;
+        e->tick_due = true;
+    }
     atomic_store(&e->sleeping, false);
     mcpg__engine_disarm(e);
     mcpg__engine_dispatch(e, events, n);

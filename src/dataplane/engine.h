@@ -23,6 +23,10 @@ typedef struct {
     /* Work that must happen without the lock (completion callbacks): called after the lock was dropped, on a data plane
      * thread or a waiting caller. Returns false when there was nothing. */
     bool (*unlocked)(void *user);
+    /* A peer's word about a collective that is no transfer's result: lock held, from inside the link layer. May cancel
+     * and refuse, must not post. */
+    void (*stray)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                  const mcpg_msg_sig_t *sig, mcpg_stray_t how);
 } mcpg_engine_hooks_t;
 
 typedef struct {

@@ -62,6 +62,7 @@ bool mcpg__engine_round(mcpg_engine_t *e) {
         struct epoll_event events[MCPG_EVENTS_MAX];
         mcpg__engine_dispatch(e, events, epoll_wait(e->epoll_fd, events, MCPG_EVENTS_MAX, 0));
     }
+    e->stale |= e->in_epoll; /* this round may close what the other thread's events name */
     e->now_us = mcpg__now().us;
     bool kicked = atomic_exchange(&e->kicked, false);
     bool moved = streams_turn(e);
@@ -72,7 +73,10 @@ bool mcpg__engine_round(mcpg_engine_t *e) {
         if (e->hooks.progress != NULL) moved |= e->hooks.progress(e->hooks.user, e->now_us);
         e->ops_deadline_us = e->hooks.next_deadline != NULL ? e->hooks.next_deadline(e->hooks.user) : UINT64_MAX;
         e->unlocked_due = true;
-        moved |= mcpg__link_deliver(e);
+        if (mcpg__link_deliver(e)) { /* operations that got ready have their turn in the next round */
+            atomic_store(&e->kicked, true);
+            moved = true;
+        }
     }
     return moved || e->service_due || e->tick_due;
 }

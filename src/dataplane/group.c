@@ -37,7 +37,10 @@ void mcpg__group_start_ready(mcpg_dpgroup_t *g) {
 
 void mcpg__group_forget(mcpg_dpgroup_t *g) {
     if (!g->dirty || g->newest == NULL || g->isolated) return;
-    const uint64_t below = g->head != NULL ? g->head->seq : mcpg__group_next(g);
+    uint64_t below = mcpg__group_next(g);
+    /* Not just the oldest: after a return to the group, what was issued before it has the higher numbers. */
+    for (const mcpg_dp_work_t *w = g->head; w != NULL; w = w->next)
+        if (w->seq < below) below = w->seq;
     g->dirty = false;
     g->forgotten = below;
     mcpg__link_forget(g->dp->engine, g->gid.v, g->newest->id, below);

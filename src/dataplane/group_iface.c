@@ -127,6 +127,7 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
         g->fenced = false;
         g->dirty = true;
     }
+    if (g->newest->older != NULL || joined) mcpg__p2p_forget(g, joined || c->sync);
     if (joined) {
         g->isolated = false;
         g->fenced = false;

@@ -152,6 +152,38 @@ void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_me
     }
 }
 
+static mcpg_link_t *up_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
+    return mcpg__link_state(e, rank, inc) == MCPG_LINK_ST_UP ? e->links[rank.v] : NULL;
+}
+
+static void say_sig(mcpg_link_t *l, mcpg_frame_type_t type, const mcpg_msg_key_t *key, const mcpg_msg_sig_t *own) {
+    mcpg_message_body_t body = {.key = *key, .sig = *own};
+    body.key.phase = 0;
+    mcpg__tx_control(l, type, 0, &body, sizeof(body));
+    mcpg__tx_soon(l);
+}
+
+void mcpg__link_refuse(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                       const mcpg_msg_sig_t *own) {
+    mcpg__unexpected_drop_op(e, key, &rank);
+    mcpg_link_t *l = up_link(e, rank, inc);
+    if (l != NULL) say_sig(l, MCPG_FT_NACK, key, own);
+}
+
+void mcpg__link_ask(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                    const mcpg_msg_sig_t *own) {
+    mcpg_link_t *l = up_link(e, rank, inc);
+    if (l != NULL) say_sig(l, MCPG_FT_ASK, key, own);
+}
+
+bool mcpg__link_kept(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc,
+                     mcpg_msg_sig_t *sig_out) {
+    if (e->unexpected_count == 0) return false;
+    const mcpg_unexpected_t *u = mcpg__unexpected_find(e, key, source, inc);
+    if (u != NULL) *sig_out = u->sig;
+    return u != NULL;
+}
+
 void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below) {
     mcpg__unexpected_drop_group(e, gid, &view, below);
     mcpg__tomb_forget(e, gid, &view, below);
@@ -176,9 +208,15 @@ void mcpg__link_probe(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc
     mcpg__tx_soon(l);
 }
 
-uint64_t mcpg__link_last_heard_us(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
-    const mcpg_link_t *l = rank.v < MCPG_MAX_RANKS ? e->links[rank.v] : NULL;
-    return l != NULL && mcpg__inc_eq(l->inc, inc) ? l->last_heard_us : 0;
+uint64_t mcpg__link_last_heard_us(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
+    mcpg_link_t *l = rank.v < MCPG_MAX_RANKS ? e->links[rank.v] : NULL;
+    if (l == NULL || !mcpg__inc_eq(l->inc, inc)) return 0;
+    uint64_t budget = MCPG_SLICE_BYTES;
+    if (l->stream != NULL && !l->failed && !l->hung_up) {
+        const bool moved = mcpg__rx_pump(l, &budget);
+        if (moved || l->hung_up || l->failed) mcpg__engine_kick(e);
+    }
+    return l->last_heard_us;
 }
 
 const char *mcpg__link_transport_name(const mcpg_engine_t *e, mcpg_rank_t rank) {

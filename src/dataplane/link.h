@@ -53,6 +53,10 @@ typedef enum {
 
 typedef struct mcpg_engine mcpg_engine_t; /* engine.h */
 
+/* What a peer says about a collective outside the transfers posted for it. KEPT: its message came and no receive wants
+ * it now. ASKED: it waits for this rank and tells what it runs. REFUSED: it runs something else under that name. */
+typedef enum { MCPG_STRAY_KEPT, MCPG_STRAY_ASKED, MCPG_STRAY_REFUSED } mcpg_stray_t;
+
 /* Embedded in the operation; the link layer links it into its lists. Owner fills the first part. done() is called
  * exactly once unless cancelled, lock held, by the driving thread and never from inside a link call; it may post and
  * cancel others, and reuse self. */
@@ -96,13 +100,27 @@ void mcpg__link_cancel(mcpg_engine_t *e, mcpg_lx_t *x);
 /* Ends own side of (gid, view, seq) towards every peer of the list: peers that still need this rank there get LX_LEFT.
  */
 void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_member_t *peers, uint32_t count);
+/* Tells the peer that own side of this operation is `own`, not what it takes it for: its transfers with this rank in it
+ * end with MISMATCH. Drops what the peer had sent for it. */
+void mcpg__link_refuse(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                       const mcpg_msg_sig_t *own);
+/* Tells the peer what this rank runs under this name and waits for. It answers only if it disagrees, or is past it. */
+void mcpg__link_ask(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                    const mcpg_msg_sig_t *own);
+/* True if exactly this message came and no receive has taken it. */
+bool mcpg__link_kept(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc,
+                     mcpg_msg_sig_t *sig_out);
+/* Drops kept point-to-point messages of this group from an older time than this view: source NULL: of every rank. */
+void mcpg__link_forget_pairs(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, const mcpg_rank_t *source);
 /* Drops kept messages of this group for which seq < below (of that view or an older one). */
 void mcpg__link_forget(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, uint64_t below);
 void mcpg__link_forget_group(mcpg_engine_t *e, uint32_t gid);
 
 mcpg_link_st_t mcpg__link_state(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
-/* Asks the peer's engine for a sign of life. answered(): the last time anything was read from it. */
+/* Asks the peer's engine for a sign of life. */
 void mcpg__link_probe(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
-uint64_t mcpg__link_last_heard_us(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
+/* The last time anything was read from it. Reads first what is there already: silence is judged by what has arrived,
+ * not by what this process found the time to look at. */
+uint64_t mcpg__link_last_heard_us(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);
 
 #endif

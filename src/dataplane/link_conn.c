@@ -89,6 +89,7 @@ static void stream_drop(mcpg_link_t *l, mcpg_lx_result_t result) {
     mcpg_engine_t *e = l->e;
     mcpg_stream_t *stream = l->stream;
     if (stream == NULL) return;
+    e->stale = true;
     l->stream = NULL; /* from here on nothing is queued for it */
     e->up[l->up_index] = e->up[--e->up_count];
     e->up[l->up_index]->up_index = l->up_index;
@@ -138,6 +139,7 @@ void mcpg__link_die(mcpg_link_t *l) {
     end_waiting(l, l->inc);
     checks_fail(l);
     l->pid_dead = l->relay_dead = l->told_dead = l->failed = l->hung_up = false;
+    l->relay_nonce = 0;
     changed(l, l->inc, MCPG_LINK_ST_DEAD);
 }
 
@@ -250,6 +252,10 @@ void mcpg__link_send_checks(mcpg_link_t *l) {
 }
 
 static void checks_expire(mcpg_link_t *l) {
+    uint64_t budget = MCPG_SLICE_BYTES;
+    bool due = false;
+    for (uint32_t i = 0; i < l->check_count; i++) due |= l->checks[i].until_us <= l->e->now_us;
+    if (due && l->stream != NULL && !l->failed && !l->hung_up) mcpg__rx_pump(l, &budget); /* an answer may be here */
     for (uint32_t i = 0; i < l->check_count;) {
         if (l->checks[i].until_us > l->e->now_us) {
             mcpg__engine_timer(l->e, l->checks[i++].until_us);
@@ -313,9 +319,23 @@ static bool service_attempt(mcpg_link_t *l) {
     return false;
 }
 
+/* Another rank said that this one is dead: a stream that ended, or no answer, agrees. */
+static void service_relay(mcpg_link_t *l) {
+    uint64_t budget = MCPG_SLICE_BYTES;
+    if (l->stream != NULL && !l->failed && !l->hung_up) mcpg__rx_pump(l, &budget); /* its answer may be here */
+    if (l->relay_nonce == 0) return;
+    if (l->stream == NULL || l->failed || l->hung_up || l->e->now_us >= l->relay_until_us) {
+        l->relay_nonce = 0;
+        l->relay_dead = true;
+    } else {
+        mcpg__engine_timer(l->e, l->relay_until_us);
+    }
+}
+
 bool mcpg__link_service(mcpg_link_t *l) {
     bool moved = false;
     if (l->state == MCPG_LINK_ST_DEAD) return false;
+    if (l->relay_nonce != 0) service_relay(l);
     if (l->pid_dead || l->relay_dead || l->told_dead) return service_death(l);
     if (l->stream != NULL && (l->failed || l->hung_up)) moved = service_broken(l);
     if (l->state == MCPG_LINK_ST_CONNECTING) moved |= service_attempt(l);

@@ -18,6 +18,12 @@ static bool left_by_us(mcpg_link_t *l, const mcpg_msg_key_t *key) {
     return mcpg__tomb_find(l->e, side, inc, key, true) != NULL;
 }
 
+void mcpg__link_stray(mcpg_link_t *l, const mcpg_message_body_t *body, mcpg_stray_t how) {
+    const mcpg_engine_hooks_t *h = &l->e->hooks;
+    if (h->stray == NULL || (body->key.flags & MCPG_KEY_P2P) != 0) return;
+    h->stray(h->user, l->rank, l->inc, &body->key, &body->sig, how);
+}
+
 static void refuse(mcpg_link_t *l, const mcpg_msg_key_t *key, mcpg_lx_t *x, const mcpg_msg_sig_t *theirs) {
     mcpg_message_body_t body = {.key = *key, .sig = x->sig};
     mcpg__tx_control(l, MCPG_FT_NACK, 0, &body, sizeof(body));
@@ -59,7 +65,9 @@ static bool eager(mcpg_link_t *l, const uint8_t *bytes) {
 static void entry_complete(mcpg_link_t *l, mcpg_unexpected_t *u) {
     mcpg_lx_t *x = mcpg__match_posted(l->e, &u->key, u->source, u->inc);
     if (x == NULL && !left_by_us(l, &u->key)) {
+        const mcpg_message_body_t body = {.key = u->key, .sig = u->sig};
         mcpg__unexpected_add(l->e, u);
+        mcpg__link_stray(l, &body, MCPG_STRAY_KEPT);
         return;
     }
     if (x != NULL && !mcpg__sig_equal(&x->sig, &u->sig)) {
@@ -113,6 +121,7 @@ static bool announce(mcpg_link_t *l, const uint8_t *bytes) {
     u->announced = true;
     l->rx.announced_held++;
     mcpg__unexpected_add(l->e, u);
+    mcpg__link_stray(l, &body, MCPG_STRAY_KEPT);
     return true;
 }
 
@@ -154,6 +163,7 @@ static bool refused(mcpg_link_t *l, const uint8_t *bytes) {
     if (!body_read(bytes, &body)) return false;
     if (l->rx.frame.aux == 0) {
         mcpg__end_op_with_peer(l, &body.key, &body.sig);
+        mcpg__link_stray(l, &body, MCPG_STRAY_REFUSED);
         return true;
     }
     mcpg_lx_t *x = mcpg__handle_find(l->e, l->rx.frame.aux, l->rank, true);
@@ -161,6 +171,13 @@ static bool refused(mcpg_link_t *l, const uint8_t *bytes) {
     if (x->state != MCPG_LXS_ANNOUNCED) return false;
     x->peer_sig = body.sig;
     end_send(l, x, MCPG_LX_MISMATCH);
+    return true;
+}
+
+static bool asked(mcpg_link_t *l, const uint8_t *bytes) {
+    mcpg_message_body_t body;
+    if (!body_read(bytes, &body) || (body.key.flags & MCPG_KEY_P2P) != 0) return false;
+    mcpg__link_stray(l, &body, MCPG_STRAY_ASKED);
     return true;
 }
 
@@ -189,6 +206,8 @@ static void end_list(mcpg_link_t *l, mcpg_lx_list_t *list, const mcpg_msg_key_t 
 void mcpg__end_op_with_peer(mcpg_link_t *l, const mcpg_msg_key_t *key, const mcpg_msg_sig_t *mismatch) {
     mcpg_engine_t *e = l->e;
     mcpg__tomb_add(e, l->rank, l->inc, key, mismatch);
+    if (mismatch == NULL && (key->flags & (MCPG_KEY_LEFT_SEND | MCPG_KEY_LEFT_RECV)) != MCPG_KEY_LEFT_RECV)
+        mcpg__unexpected_drop_announced(e, key, l->rank);
     for (uint32_t i = 0; i < MCPG_HASH_SIZE; i++)
         if (e->posted[i].head != NULL) end_list(l, &e->posted[i], key, false, mismatch);
     end_list(l, &l->granted, key, false, mismatch);
@@ -212,6 +231,10 @@ static bool left(mcpg_link_t *l, const uint8_t *body) {
 }
 
 static void probe_answered(mcpg_link_t *l) {
+    if (l->relay_nonce != 0 && l->rx.frame.aux >= l->relay_nonce) {
+        mcpg__log(&l->e->log, MCPG_LOG_WARN, "relayed death ignored: rank %u answers", l->rank.v);
+        l->relay_nonce = 0;
+    }
     for (uint32_t i = 0; i < l->check_count;) {
         if (l->checks[i].nonce == 0 || l->checks[i].nonce > l->rx.frame.aux) {
             i++;
@@ -275,6 +298,8 @@ bool mcpg__rx_frame(mcpg_link_t *l, const uint8_t *body) {
         return true;
     case MCPG_FT_CREDIT:
         return true;
+    case MCPG_FT_ASK:
+        return asked(l, body);
     case MCPG_FT__COUNT:
         return false;
     }

@@ -27,7 +27,8 @@
 #define MCPG_CONNECT_US     1000000u
 #define MCPG_ACCEPT_US      3000000u
 #define MCPG_CHECK_US       900000u
-#define MCPG_HANGUP_US      20000u /* after a hang-up on this host: time for the proof of death to arrive */
+#define MCPG_RELAY_US       1000000u /* a rank that is said to be dead has so long to answer */
+#define MCPG_HANGUP_US      20000u   /* after a hang-up on this host: time for the proof of death to arrive */
 #define MCPG_CHECKS_MAX     8u
 #define MCPG_LINK_MAGIC     0x4d46u /* "FM" */
 
@@ -46,6 +47,7 @@ typedef enum {
     MCPG_FT_DEAD,      /* aux: rank; body: incarnation */
     MCPG_FT_BYE,
     MCPG_FT_CREDIT,
+    MCPG_FT_ASK, /* key, sig: what the sender runs and waits for */
     MCPG_FT__COUNT
 } mcpg_frame_type_t;
 
@@ -138,6 +140,7 @@ typedef struct mcpg_link {
     int pidfd;
     mcpg_poll_t pid_poll;
     bool pid_dead, relay_dead, told_dead; /* seen here, said by another rank, said by the agent */
+    uint64_t relay_nonce, relay_until_us; /* said by another rank, but its link is up: asked, 0: not */
     uint64_t last_heard_us;
     uint64_t probe_nonce;
     uint32_t check_count;
@@ -208,6 +211,7 @@ struct mcpg_engine {
     uint64_t drive_gen;
     bool woken; /* sleeping waiters were told to look: they need the lock */
     bool in_epoll, armed, unlocked_due, tick_due, service_due;
+    bool stale; /* while one thread was inside epoll_wait, something that its events may name was closed */
     uint32_t spin_us;
     uint64_t now_us, timer_us, ops_deadline_us;
     uint32_t rounds;
@@ -242,6 +246,7 @@ struct mcpg_engine {
     /* match tables */
     mcpg_lx_list_t posted[MCPG_HASH_SIZE];
     mcpg_unexpected_t *unexpected[MCPG_HASH_SIZE];
+    uint32_t unexpected_count;
     mcpg_unexpected_t *entry_pool[MCPG_SIZE_CLASSES];
     mcpg_control_t *control_pool;
     mcpg_tomb_t *tombs; /* MCPG_TOMBS_MAX, reused in turn */
@@ -292,13 +297,15 @@ bool mcpg__sig_equal(const mcpg_msg_sig_t *a, const mcpg_msg_sig_t *b);
 mcpg_unexpected_t *mcpg__unexpected_take(mcpg_engine_t *e, size_t bytes); /* NULL: out of memory */
 void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u); /* removes, returns its credit, back to the pool */
 void mcpg__unexpected_add(mcpg_engine_t *e, mcpg_unexpected_t *u);
-mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+mcpg_unexpected_t *mcpg__unexpected_find(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
                                          mcpg_incarnation_t inc);
 void mcpg__unexpected_drop_stream(mcpg_engine_t *e, mcpg_rank_t source,
                                   uint64_t stream_id); /* announced ones of that stream */
 void mcpg__unexpected_drop_older(mcpg_engine_t *e, mcpg_rank_t source, mcpg_incarnation_t inc);
 void mcpg__unexpected_drop_group(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view,
                                  uint64_t below); /* view NULL: all */
+/* What this peer announced for an operation that it has ended. */
+void mcpg__unexpected_drop_announced(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t from);
 /* only_from NULL: from every rank. Announcing peers are told GONE. */
 void mcpg__unexpected_drop_op(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_rank_t *only_from);
 void mcpg__tomb_add(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
@@ -319,6 +326,9 @@ bool mcpg__tx_pending(const mcpg_link_t *l);
 bool mcpg__tx_pump(mcpg_link_t *l, uint64_t *budget); /* true: bytes moved */
 void mcpg__tx_soon(mcpg_link_t *l);                   /* pump now, kick if something is left */
 void mcpg__tx_reset(mcpg_link_t *l, mcpg_lx_result_t result);
+
+/* link_frames.c */
+void mcpg__link_stray(mcpg_link_t *l, const mcpg_message_body_t *body, mcpg_stray_t how);
 
 /* link_rx.c */
 bool mcpg__rx_pump(mcpg_link_t *l, uint64_t *budget);

@@ -25,6 +25,7 @@ static const uint8_t body_bytes[MCPG_FT__COUNT] = {
     [MCPG_FT_DEAD] = sizeof(mcpg_incarnation_t),
     [MCPG_FT_BYE] = 0,
     [MCPG_FT_CREDIT] = 0,
+    [MCPG_FT_ASK] = sizeof(mcpg_message_body_t),
 };
 
 static bool has_payload(uint8_t type) {

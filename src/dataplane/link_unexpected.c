@@ -34,10 +34,12 @@ void mcpg__unexpected_add(mcpg_engine_t *e, mcpg_unexpected_t *u) {
     u->prev = NULL;
     if (u->next != NULL) u->next->prev = u;
     *u->bucket = u;
+    e->unexpected_count++;
 }
 
 void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u) {
     if (u->bucket != NULL) {
+        e->unexpected_count--;
         if (u->prev != NULL)
             u->prev->next = u->next;
         else
@@ -61,7 +63,7 @@ void mcpg__unexpected_drop(mcpg_engine_t *e, mcpg_unexpected_t *u) {
 
 /* The oldest of equal keys is the last one in the bucket: keys are unique in correct programs, order only decides among
  * broken ones. */
-mcpg_unexpected_t *mcpg__unexpected_find(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+mcpg_unexpected_t *mcpg__unexpected_find(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
                                          mcpg_incarnation_t inc) {
     mcpg_unexpected_t *found = NULL;
     for (mcpg_unexpected_t *u = e->unexpected[mcpg__match_hash(key, source)]; u != NULL; u = u->next)
@@ -118,6 +120,26 @@ void mcpg__unexpected_drop_group(mcpg_engine_t *e, uint32_t gid, const mcpg_view
 bool mcpg__key_same_op(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
     return a->gid == b->gid && (a->flags & MCPG_KEY_P2P) == (b->flags & MCPG_KEY_P2P) && a->view_term == b->view_term &&
            a->view_epoch == b->view_epoch && a->seq == b->seq && a->tag == b->tag;
+}
+
+void mcpg__unexpected_drop_announced(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t from) {
+    for (uint32_t i = 0; i < MCPG_HASH_SIZE && e->unexpected_count > 0; i++) {
+        for (mcpg_unexpected_t *u = e->unexpected[i], *next; u != NULL; u = next) {
+            next = u->next;
+            if (u->announced && u->source.v == from.v && mcpg__key_same_op(&u->key, key)) mcpg__unexpected_drop(e, u);
+        }
+    }
+}
+
+void mcpg__link_forget_pairs(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, const mcpg_rank_t *source) {
+    for (uint32_t i = 0; i < MCPG_HASH_SIZE && e->unexpected_count > 0; i++) {
+        for (mcpg_unexpected_t *u = e->unexpected[i], *next; u != NULL; u = next) {
+            next = u->next;
+            const mcpg_view_id_t v = {u->key.view_term, u->key.view_epoch};
+            if (u->key.gid != gid || (u->key.flags & MCPG_KEY_P2P) == 0 || mcpg__view_cmp(v, view) >= 0) continue;
+            if (source == NULL || source->v == u->source.v) drop_told(e, u);
+        }
+    }
 }
 
 void mcpg__unexpected_drop_op(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_rank_t *only_from) {

@@ -42,6 +42,7 @@ void mcpg__watch_start(mcpg_link_t *l, int64_t pid) {
 
 void mcpg__watch_stop(mcpg_link_t *l) {
     if (l->pidfd < 0) return;
+    l->e->stale = true;
     mcpg__fork_close_unregister(l->pidfd);
     epoll_ctl(l->e->epoll_fd, EPOLL_CTL_DEL, l->pidfd, NULL);
     close(l->pidfd);
@@ -68,6 +69,12 @@ void mcpg__link_relayed_death(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnati
         mcpg__log(&e->log, MCPG_LOG_WARN, "relayed death ignored: rank %u is alive on this host", rank.v);
         return;
     }
-    l->relay_dead = true;
     e->service_due = true;
+    if (l->state != MCPG_LINK_ST_UP || l->hung_up || l->failed) {
+        l->relay_dead = true;
+    } else if (l->relay_nonce == 0) { /* one word of its own outweighs another rank's */
+        l->relay_nonce = ++l->probe_nonce;
+        l->relay_until_us = e->now_us + MCPG_RELAY_US;
+        mcpg__tx_control(l, MCPG_FT_PROBE, l->relay_nonce, NULL, 0);
+    }
 }

@@ -78,6 +78,8 @@ void mcpg__op_start(mcpg_dp_work_t *w) {
     const mcpg_status_t status = x->coll->start(x);
     if (status != MCPG_OK)
         mcpg__op_end(w, status, "no memory for the operation's buffers: free some, or use smaller pieces");
+    else if (mcpg__op_is_rooted(w->op.kind))
+        mcpg__op_find_strays(x);
 }
 
 static void set_deadline(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {

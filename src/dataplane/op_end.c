@@ -84,16 +84,16 @@ void mcpg__op_resolve(mcpg_dp_work_t *w, mcpg_status_t status) {
 
 /* Peers that still need this rank in the operation must not wait for it. SYNCING needs no word: all ranks are told by
  * the coordinator, and a rank that has not heard yet must not take this one for failed. */
-static void say_left(mcpg_exec_t *x) {
-    if (!x->p2p) {
-        if (x->view != x->group->self_view) mcpg__link_leave(x->dp->engine, &x->key, x->view->m, x->view->count);
-        return;
-    }
-    const int32_t member = mcpg__view_find(x->view, x->work->op.peer);
-    if (member < 0) return;
+void mcpg__op_say_left(mcpg_exec_t *x, const mcpg_member_t *peers, uint32_t count) {
     mcpg_msg_key_t key = x->key;
-    key.flags |= x->work->op.kind == MCPG_OP_SEND ? MCPG_KEY_LEFT_SEND : MCPG_KEY_LEFT_RECV;
-    mcpg__link_leave(x->dp->engine, &key, &x->view->m[member], 1);
+    if (x->p2p) key.flags |= x->work->op.kind == MCPG_OP_SEND ? MCPG_KEY_LEFT_SEND : MCPG_KEY_LEFT_RECV;
+    mcpg__link_leave(x->dp->engine, &key, peers, count);
+}
+
+static void say_left(mcpg_exec_t *x) {
+    if (x->view == x->group->self_view) return;
+    const int32_t member = x->p2p ? mcpg__view_find(x->view, x->work->op.peer) : 0;
+    if (member >= 0) mcpg__op_say_left(x, &x->view->m[member], x->p2p ? 1u : x->view->count);
 }
 
 static void end_running(mcpg_dp_work_t *w, bool quiet) {

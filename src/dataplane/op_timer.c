@@ -67,14 +67,17 @@ static void check_peer(mcpg_exec_t *x, uint32_t i, bool late) {
     bool failed = state != MCPG_LINK_ST_UP;
     if (!failed && x->probing && !late) failed = mcpg__link_last_heard_us(engine, m->rank, m->inc) < x->probe_us;
     if (!failed) {
-        if (!x->probing || late) mcpg__link_probe(engine, m->rank, m->inc);
+        if (x->probing && !late) return;
+        mcpg__link_probe(engine, m->rank, m->inc);
+        /* It may be alive and run something else under this number, in which nothing passes between the two. */
+        if (!x->p2p) mcpg__link_ask(engine, m->rank, m->inc, &x->key, &x->sig);
         return;
     }
     if (late) return; /* one more round */
     mcpg__log(&x->dp->log, MCPG_LOG_WARN, "operation_peer_failed group %u operation %llu in-group rank %u: %s",
               x->group->gid.v, (unsigned long long)x->key.seq, m->slot.v,
               state == MCPG_LINK_ST_UP ? "no answer to a probe" : "its link did not come up");
-    if (!x->p2p) mcpg__link_leave(engine, &x->key, m, 1);
+    mcpg__op_say_left(x, m, 1); /* what it still sends for this must not be kept */
     x->coll->drop(x, i, MCPG_XP_FAILED);
 }
 

@@ -217,7 +217,7 @@ static bool take_kept(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
 static mcpg_status_t number(mcpg_dpgroup_t *g, mcpg_dp_work_t *w) {
     const mcpg_op_t *op = &w->op;
     mcpg_view_id_t base = {0, 0};
-    if (op->peer != g->slot.v) base = g->newest->pair_base[mcpg__view_find(g->newest, op->peer)];
+    if (!g->isolated) base = g->newest->pair_base[mcpg__view_find(g->newest, op->peer)];
     mcpg_pair_t *pair = pair_of(g, op->peer, op->tag, base);
     if (pair == NULL) return MCPG_NO_MEMORY;
     w->pair_base = base;
@@ -286,6 +286,20 @@ void mcpg__p2p_view_changed(mcpg_dpgroup_t *g) {
             now >= 0 && mcpg__inc_eq(x->view->m[then].inc, g->newest->m[now].inc) && peer_is_active(g, w->op.peer);
         if (!kept) x->coll->drop(x, (uint32_t)then, MCPG_XP_GONE);
     }
+}
+
+void mcpg__p2p_forget(mcpg_dpgroup_t *g, bool all) {
+    const mcpg_dpview_t *v = g->newest;
+    mcpg_engine_t *engine = g->dp->engine;
+    if (all) {
+        mcpg__link_forget_pairs(engine, g->gid.v, v->id, NULL);
+        self_msgs_drop(g);
+        free(g->gone);
+        g->gone = NULL;
+        return;
+    }
+    for (uint32_t i = 0; i < v->count; i++)
+        if (mcpg__view_eq(v->pair_base[i], v->id)) mcpg__link_forget_pairs(engine, g->gid.v, v->id, &v->m[i].rank);
 }
 
 void mcpg__p2p_free(mcpg_dpgroup_t *g) {

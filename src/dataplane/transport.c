@@ -242,6 +242,7 @@ static void drop_parked_twin(mcpg_transport_t *t, const mcpg_hs_t *of) {
         if (hs != of && !hs->outgoing && hs->state == MCPG_HS_PARKED &&
             hs->in.greeting.hello.rank_from == of->in.greeting.hello.rank_from) {
             hs_free(hs);
+            t->twin_dropped = true;
             return;
         }
     }
@@ -405,9 +406,9 @@ uint64_t mcpg__socket_tick(mcpg_transport_t *t, uint64_t now_us) {
     for (mcpg_hs_t *hs = t->hs_head, *next; hs != NULL; hs = next) {
         next = hs->next;
         /* drop_parked_twin may free any other parked one, also the next: then start over next time. */
-        uint32_t parked = t->parked;
+        t->twin_dropped = false;
         hs_step(hs, now_us);
-        if (t->parked < parked && next != NULL) return now_us;
+        if (t->twin_dropped && next != NULL) return now_us;
     }
     uint64_t at = t->accept_off ? now_us + 100000u : UINT64_MAX;
     for (const mcpg_hs_t *hs = t->hs_head; hs != NULL; hs = hs->next) {

@@ -173,7 +173,7 @@ mcpg_status_t mcpg__dp_work_wait(mcpg_dp_work_t *work, uint64_t timeout_us) {
     const uint64_t deadline = timeout_us > MCPG_NO_SEQ - now ? MCPG_NO_SEQ : now + timeout_us;
     mcpg__engine_lock(dp->engine);
     const bool done = mcpg__dp_wait(dp, work_is_complete, work, deadline);
-    mcpg__engine_unlock(dp->engine);
+    mcpg__dp_unlock(dp); /* what this thread completed may be what another one waits for */
     return done ? work->status : MCPG_TIMED_OUT;
 }
 

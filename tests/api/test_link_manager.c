@@ -134,12 +134,12 @@ static void test_check_of_an_up_link_is_probed(void **state) {
     check(w, 7, 100);
     assert_int_equal(w->checks, 1);
     assert_int_equal(w->last_check, 7);
-    mcpg__link_manager_checked(w->m, PEER, INC, 7, true);
-    mcpg__link_manager_checked(w->m, PEER, INC, 7, true); /* answered once */
+    mcpg__link_manager_checked(w->m, PEER, INC, 7, true, (mcpg_time_t){0});
+    mcpg__link_manager_checked(w->m, PEER, INC, 7, true, (mcpg_time_t){0}); /* answered once */
     assert_int_equal(w->event_count, 2);
     expect_event(w, 1, MCPG_LINK_UP, 7);
     check(w, 8, 200);
-    mcpg__link_manager_checked(w->m, PEER, INC, 8, false);
+    mcpg__link_manager_checked(w->m, PEER, INC, 8, false, (mcpg_time_t){0});
     expect_event(w, 2, MCPG_LINK_LOST, 8);
 }
 
@@ -163,13 +163,45 @@ static void test_check_of_a_dead_end_ends_after_a_second(void **state) {
     mcpg__link_manager_up(w->m, PEER, INC);
     check(w, 4, 50);
     mcpg__link_manager_lost(w->m, PEER, INC, (mcpg_time_t){60});
-    mcpg__link_manager_checked(w->m, PEER, INC, 4, false); /* not the answer: the link is being set up again */
+    mcpg__link_manager_checked(w->m, PEER, INC, 4, false,
+                               (mcpg_time_t){0}); /* not the answer: the link is being set up again */
     assert_int_equal(w->event_count, 2);
     mcpg__link_manager_timer(w->m, (mcpg_time_t){1000049});
     assert_int_equal(w->event_count, 2);
     mcpg__link_manager_timer(w->m, (mcpg_time_t){1000050});
     assert_int_equal(w->event_count, 3);
     expect_event(w, 2, MCPG_LINK_LOST, 4);
+}
+
+/* A peer that was only silent: the link never went down, so only a check can tell that it works again. */
+static void test_a_doubted_link_is_checked_until_it_answers(void **state) {
+    world_t *w = *state;
+    want(w, INC, 1);
+    mcpg__link_manager_up(w->m, PEER, INC);
+    check(w, 8, 100);
+    mcpg__link_manager_checked(w->m, PEER, INC, 8, false, (mcpg_time_t){1000000});
+    expect_event(w, 1, MCPG_LINK_LOST, 8);
+    mcpg__link_manager_timer(w->m, (mcpg_time_t){1000000 + MCPG_LINK_RETRY_FIRST_US - 1});
+    assert_int_equal(w->checks, 1);
+    assert_int_equal(next(w), 1000000 + MCPG_LINK_RETRY_FIRST_US);
+    mcpg__link_manager_timer(w->m, (mcpg_time_t){next(w)});
+    assert_int_equal(w->checks, 2);
+    assert_true(w->last_check == MCPG_LINK_RECHECK);
+    mcpg__link_manager_checked(w->m, PEER, INC, MCPG_LINK_RECHECK, false, (mcpg_time_t){2000000});
+    assert_int_equal(w->event_count, 2); /* LOST was said already */
+    assert_int_equal(next(w), 2000000 + 2 * MCPG_LINK_RETRY_FIRST_US);
+    want(w, INC, 2000001);
+    assert_int_equal(w->event_count, 2); /* not taken for up before it answered */
+    mcpg__link_manager_timer(w->m, (mcpg_time_t){next(w)});
+    assert_int_equal(w->checks, 3);
+    mcpg__link_manager_checked(w->m, PEER, INC, MCPG_LINK_RECHECK, true, (mcpg_time_t){2100000});
+    assert_int_equal(w->event_count, 3);
+    expect_event(w, 2, MCPG_LINK_UP, 0);
+    mcpg__link_manager_timer(w->m, (mcpg_time_t){90000000});
+    assert_int_equal(w->checks, 3);
+    assert_int_equal(next(w), UINT64_MAX);
+    mcpg__link_manager_checked(w->m, PEER, INC, MCPG_LINK_RECHECK, true, (mcpg_time_t){2100001});
+    assert_int_equal(w->event_count, 3);
 }
 
 static void test_check_of_an_unknown_link(void **state) {
@@ -240,6 +272,7 @@ int main(void) {
                                        T(test_check_of_an_up_link_is_probed),
                                        T(test_check_of_a_lost_link_waits_for_it),
                                        T(test_check_of_a_dead_end_ends_after_a_second),
+                                       T(test_a_doubted_link_is_checked_until_it_answers),
                                        T(test_check_of_an_unknown_link),
                                        T(test_too_many_checks_are_answered_from_what_is_known),
                                        T(test_newer_incarnation_replaces_older),

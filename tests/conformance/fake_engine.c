@@ -132,3 +132,52 @@ const char *mcpg__link_transport_name(const mcpg_engine_t *e, mcpg_rank_t rank) 
     (void)rank;
     return "fake";
 }
+
+/* ---- words about operations ---- */
+static void say_sig(mcpg_engine_t *e, mcpg_rank_t rank, fkind_t kind, const mcpg_msg_key_t *key,
+                    const mcpg_msg_sig_t *own) {
+    if (e->dead || e->peer[rank.v].st != MCPG_LINK_ST_UP) return;
+    fmsg_t m = {.kind = kind, .key = *key, .sig = *own};
+    fake_push(e->rank.v, rank.v, &m);
+}
+void mcpg__link_refuse(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                       const mcpg_msg_sig_t *own) {
+    (void)inc;
+    for (fmsg_t **at = &e->kept; *at != NULL;) {
+        fmsg_t *m = *at;
+        if (m->from == rank.v && fake_same_op(key, &m->key)) {
+            *at = m->next;
+            fake_free_msg(m);
+        } else {
+            at = &m->next;
+        }
+    }
+    say_sig(e, rank, F_NACK, key, own);
+}
+void mcpg__link_ask(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const mcpg_msg_key_t *key,
+                    const mcpg_msg_sig_t *own) {
+    (void)inc;
+    say_sig(e, rank, F_ASK, key, own);
+}
+bool mcpg__link_kept(const mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source, mcpg_incarnation_t inc,
+                     mcpg_msg_sig_t *sig_out) {
+    for (const fmsg_t *m = e->kept; m != NULL; m = m->next) {
+        if (m->from != source.v || !mcpg__inc_eq(m->inc, inc) || !fake_key_equal(&m->key, key)) continue;
+        *sig_out = m->sig;
+        return true;
+    }
+    return false;
+}
+void mcpg__link_forget_pairs(mcpg_engine_t *e, uint32_t gid, mcpg_view_id_t view, const mcpg_rank_t *source) {
+    for (fmsg_t **at = &e->kept; *at != NULL;) {
+        fmsg_t *m = *at;
+        const mcpg_view_id_t v = {m->key.view_term, m->key.view_epoch};
+        if (m->key.gid == gid && (m->key.flags & MCPG_KEY_P2P) != 0 && mcpg__view_cmp(v, view) < 0 &&
+            (source == NULL || source->v == m->from)) {
+            *at = m->next;
+            fake_free_msg(m);
+        } else {
+            at = &m->next;
+        }
+    }
+}

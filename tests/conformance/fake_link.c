@@ -42,7 +42,7 @@ void fake_reset(uint64_t seed) {
     net.kill_at = UINT64_MAX;
 }
 
-static void push(uint32_t from, uint32_t to, const fmsg_t *proto) {
+void fake_push(uint32_t from, uint32_t to, const fmsg_t *proto) {
     if (net.e[to] == NULL || net.e[to]->dead) {
         free(proto->data);
         return;
@@ -76,7 +76,7 @@ static void end(mcpg_engine_t *e, mcpg_lx_t *x, mcpg_lx_result_t result) {
     x->next = NULL;
 }
 
-static bool same_op(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
+bool fake_same_op(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
     return a->gid == b->gid && (a->flags & MCPG_KEY_P2P) == (b->flags & MCPG_KEY_P2P) && a->view_term == b->view_term &&
            a->view_epoch == b->view_epoch && a->seq == b->seq && a->tag == b->tag;
 }
@@ -88,7 +88,7 @@ static bool hits(uint32_t left_flags, bool is_send) {
 
 static const ftomb_t *tomb(const mcpg_engine_t *e, uint32_t from, const mcpg_msg_key_t *key, bool is_send) {
     for (const ftomb_t *t = e->tombs; t != NULL; t = t->next)
-        if (t->from == from && same_op(&t->key, key) && hits(t->key.flags, is_send)) return t;
+        if (t->from == from && fake_same_op(&t->key, key) && hits(t->key.flags, is_send)) return t;
     return NULL;
 }
 
@@ -109,7 +109,7 @@ static void end_op(mcpg_engine_t *e, uint32_t peer, const mcpg_msg_key_t *key, c
     for (uint32_t send = 0; send < 2; send++) {
         for (mcpg_lx_t *x = send ? e->sends : e->recvs, *next; x != NULL; x = next) {
             next = x->next;
-            if (x->peer.v != peer || !same_op(&x->key, key) || !hits(key->flags, send != 0)) continue;
+            if (x->peer.v != peer || !fake_same_op(&x->key, key) || !hits(key->flags, send != 0)) continue;
             if (sig != NULL) x->peer_sig = *sig;
             end(e, x, sig != NULL ? MCPG_LX_MISMATCH : MCPG_LX_LEFT);
         }
@@ -125,7 +125,7 @@ static bool sig_equal(const mcpg_msg_sig_t *a, const mcpg_msg_sig_t *b) {
 static void meet(mcpg_engine_t *e, mcpg_lx_t *r, fmsg_t *m) {
     if (!sig_equal(&r->sig, &m->sig)) {
         fmsg_t nack = {.kind = F_NACK, .key = m->key, .sig = r->sig};
-        push(e->rank.v, m->from, &nack);
+        fake_push(e->rank.v, m->from, &nack);
         end_op(e, m->from, &m->key, &m->sig);
         return;
     }
@@ -138,7 +138,7 @@ static void meet(mcpg_engine_t *e, mcpg_lx_t *r, fmsg_t *m) {
     end(e, r, MCPG_LX_DONE);
 }
 
-static bool key_equal(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
+bool fake_key_equal(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
@@ -183,14 +183,21 @@ void fake_drop_large(uint32_t from, uint32_t to, const mcpg_lx_t *only) {
     }
 }
 
+static void stray(mcpg_engine_t *e, const fmsg_t *m, mcpg_stray_t how) {
+    if ((m->key.flags & MCPG_KEY_P2P) != 0 || e->hooks.stray == NULL) return;
+    const mcpg_msg_key_t key = m->key; /* a refusal drops the message */
+    const mcpg_msg_sig_t sig = m->sig;
+    e->hooks.stray(e->hooks.user, (mcpg_rank_t){m->from}, m->inc, &key, &sig, how);
+}
+
 static void deliver(mcpg_engine_t *e, fmsg_t *m) {
     e->peer[m->from].heard = net.now;
     switch (m->kind) {
     case F_DATA:
     case F_LARGE: {
-        if (tomb(e, RANKS + m->from, &m->key, false) != NULL) break; /* own side is over */
+        if (tomb(e, RANKS + m->from, &m->key, true) != NULL) break; /* own side, the receiving one, is over */
         for (mcpg_lx_t *r = e->recvs; r != NULL; r = r->next) {
-            if (r->peer.v == m->from && mcpg__inc_eq(r->peer_inc, m->inc) && key_equal(&r->key, &m->key)) {
+            if (r->peer.v == m->from && mcpg__inc_eq(r->peer_inc, m->inc) && fake_key_equal(&r->key, &m->key)) {
                 meet(e, r, m);
                 fake_free_msg(m);
                 return;
@@ -200,6 +207,7 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
         fmsg_t **at = &e->kept;
         while (*at != NULL) at = &(*at)->next;
         *at = m;
+        stray(e, m, MCPG_STRAY_KEPT);
         return;
     }
     case F_LEFT:
@@ -207,6 +215,10 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
         break;
     case F_NACK:
         end_op(e, m->from, &m->key, &m->sig);
+        stray(e, m, MCPG_STRAY_REFUSED);
+        break;
+    case F_ASK:
+        stray(e, m, MCPG_STRAY_ASKED);
         break;
     case F_DEATH:
         e->peer[m->from].st = MCPG_LINK_ST_DEAD;
@@ -218,7 +230,7 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
         break;
     case F_PROBE: {
         fmsg_t answer = {.kind = F_ANSWER};
-        push(e->rank.v, m->from, &answer);
+        fake_push(e->rank.v, m->from, &answer);
         break;
     }
     case F_ANSWER:
@@ -227,8 +239,7 @@ static void deliver(mcpg_engine_t *e, fmsg_t *m) {
     fake_free_msg(m);
 }
 
-static void turn(mcpg_engine_t *e) {
-    e->kicked = false;
+static void tell_ended(mcpg_engine_t *e) {
     while (e->ended != NULL) {
         mcpg_lx_t *x = e->ended;
         e->ended = x->next;
@@ -236,9 +247,26 @@ static void turn(mcpg_engine_t *e) {
         x->state = 0;
         x->done(x, (mcpg_lx_result_t)x->result);
     }
+}
+
+static void turn(mcpg_engine_t *e) {
+    e->kicked = false;
+    tell_ended(e);
     if (e->dead) return;
     (void)e->hooks.progress(e->hooks.user, net.now);
     while (e->hooks.unlocked(e->hooks.user)) continue;
+}
+
+void mcpg__engine_drain_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
+    fqueue_t *q = &net.q[rank.v][e->rank.v];
+    if (!mcpg__inc_eq(e->peer[rank.v].inc, inc) || q->blocked) return;
+    while (q->head != NULL && q->head->kind != F_DEATH) {
+        fmsg_t *m = q->head;
+        q->head = m->next;
+        if (m->next == NULL) q->end = &q->head;
+        deliver(e, m);
+    }
+    tell_ended(e);
 }
 
 void fake_kill(uint32_t rank, bool keep_in_flight) {
@@ -256,7 +284,7 @@ void fake_kill(uint32_t rank, bool keep_in_flight) {
         }
         if (net.q[rank][i].head == NULL) net.q[rank][i].end = &net.q[rank][i].head;
         fmsg_t death = {.kind = F_DEATH};
-        push(rank, i, &death);
+        fake_push(rank, i, &death);
     }
 }
 
@@ -417,7 +445,7 @@ static void post_send(mcpg_engine_t *e, mcpg_lx_t *x) {
             memcpy(m.data, x->buf, x->sig.bytes);
         }
         if (m.kind == F_LARGE && (net.e[x->peer.v] == NULL || net.e[x->peer.v]->dead)) return; /* DEATH is on its way */
-        push(e->rank.v, x->peer.v, &m);
+        fake_push(e->rank.v, x->peer.v, &m);
         if (m.kind == F_DATA) end(e, x, MCPG_LX_DONE);
     }
 }
@@ -425,6 +453,23 @@ static void post_send(mcpg_engine_t *e, mcpg_lx_t *x) {
 void mcpg__link_send(mcpg_engine_t *e, mcpg_lx_t *x) {
     MCPG_ASSERT(x->state == 0);
     if (!e->dead) post_send(e, x);
+}
+
+mcpg_lx_result_t mcpg__link_take_kept(mcpg_engine_t *e, const mcpg_msg_key_t *key, mcpg_rank_t source,
+                                      mcpg_incarnation_t inc, const mcpg_msg_sig_t *sig, void *buf,
+                                      mcpg_msg_sig_t *peer_sig_out) {
+    for (fmsg_t **at = &e->kept; *at != NULL; at = &(*at)->next) {
+        fmsg_t *m = *at;
+        if (m->from != source.v || m->kind != F_DATA || !mcpg__inc_eq(m->inc, inc) || !fake_key_equal(&m->key, key))
+            continue;
+        const bool same = sig->kind == m->sig.kind && sig->dtype == m->sig.dtype && sig->bytes == m->sig.bytes;
+        if (same && m->sig.bytes != 0) memcpy(buf, m->data, m->sig.bytes);
+        *peer_sig_out = m->sig;
+        *at = m->next;
+        fake_free_msg(m);
+        return same ? MCPG_LX_DONE : MCPG_LX_MISMATCH;
+    }
+    return MCPG_LX_LEFT;
 }
 
 void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x) {
@@ -435,7 +480,7 @@ void mcpg__link_recv(mcpg_engine_t *e, mcpg_lx_t *x) {
     x->state = 1;
     for (fmsg_t **at = &e->kept; *at != NULL; at = &(*at)->next) {
         fmsg_t *m = *at;
-        if (m->from != x->peer.v || !mcpg__inc_eq(m->inc, x->peer_inc) || !key_equal(&m->key, &x->key)) continue;
+        if (m->from != x->peer.v || !mcpg__inc_eq(m->inc, x->peer_inc) || !fake_key_equal(&m->key, &x->key)) continue;
         *at = m->next;
         meet(e, x, m);
         fake_free_msg(m);
@@ -464,7 +509,7 @@ static void drop_kept(mcpg_engine_t *e, uint32_t gid, const mcpg_view_id_t *view
         fmsg_t *m = *at;
         const mcpg_view_id_t v = {m->key.view_term, m->key.view_epoch};
         bool drop = m->key.gid == gid;
-        if (op != NULL) drop = same_op(op, &m->key);
+        if (op != NULL) drop = fake_same_op(op, &m->key);
         if (view != NULL)
             drop = drop && (m->key.flags & MCPG_KEY_P2P) == 0 && mcpg__view_cmp(v, *view) <= 0 && m->key.seq < below;
         if (drop) {
@@ -481,7 +526,7 @@ void mcpg__link_leave(mcpg_engine_t *e, const mcpg_msg_key_t *key, const mcpg_me
         const uint32_t to = peers[i].rank.v;
         if (to == e->rank.v || e->peer[to].st != MCPG_LINK_ST_UP) continue;
         fmsg_t left = {.kind = F_LEFT, .key = *key};
-        push(e->rank.v, to, &left);
+        fake_push(e->rank.v, to, &left);
         add_tomb(e, RANKS + to, key, NULL);
     }
     if ((key->flags & MCPG_KEY_P2P) == 0) drop_kept(e, 0, NULL, 0, key);
@@ -502,10 +547,10 @@ mcpg_link_st_t mcpg__link_state(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_i
 void mcpg__link_probe(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     (void)inc;
     fmsg_t probe = {.kind = F_PROBE};
-    push(e->rank.v, rank.v, &probe);
+    fake_push(e->rank.v, rank.v, &probe);
 }
 
-uint64_t mcpg__link_last_heard_us(const mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
+uint64_t mcpg__link_last_heard_us(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc) {
     (void)inc;
     return e->peer[rank.v].heard;
 }

@@ -6,7 +6,7 @@
 
 #define RANKS 16u
 
-typedef enum { F_DATA, F_LARGE, F_LEFT, F_NACK, F_DEATH, F_PROBE, F_ANSWER } fkind_t;
+typedef enum { F_DATA, F_LARGE, F_LEFT, F_NACK, F_ASK, F_DEATH, F_PROBE, F_ANSWER } fkind_t;
 typedef struct fmsg {
     struct fmsg *next;
     fkind_t kind;
@@ -56,6 +56,9 @@ extern fnet_t fake_net;
 void fake_lose_peer(mcpg_engine_t *e, uint32_t peer, mcpg_lx_result_t why);
 void fake_drop_large(uint32_t from, uint32_t to, const mcpg_lx_t *only);
 void fake_free_msg(fmsg_t *m);
+void fake_push(uint32_t from, uint32_t to, const fmsg_t *proto);
+bool fake_same_op(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b);
+bool fake_key_equal(const mcpg_msg_key_t *a, const mcpg_msg_key_t *b);
 void fake_tick(uint64_t at);
 uint64_t fake_next_deadline(void);
 

@@ -99,6 +99,28 @@ static void garbage_is_closed(void **state) {
     node_stop(&n1);
 }
 
+/* One rank says hello again and again before it is expected: only its newest connection is kept. */
+static void repeated_hello_replaces_the_parked_one(void **state) {
+    (void)state;
+    const node_t peer = {.rank = 1, .inc = {1, 2}};
+    node_t n0;
+    uint8_t buf[512];
+    int fd[10];
+    node_start(&n0, 0, 1, &both);
+    for (int i = 0; i < 10; i++) {
+        const mcpg_greeting_t g = greeting(&peer, &n0);
+        fd[i] = i % 2 == 0 ? tcp_call(&n0) : shm_call(&n0);
+        assert_int_equal(write(fd[i], &g, sizeof(g)), sizeof(g));
+        if (i < 2) continue;
+        ssize_t n = read_to_end(fd[i - 2], buf, sizeof(buf)); /* that the next one is parked shows in its end */
+        if (i >= 4) assert_int_equal(n, 0);
+        close(fd[i - 2]);
+    }
+    close(fd[8]);
+    close(fd[9]);
+    node_stop(&n0);
+}
+
 static void other_version_is_refused(void **state) {
     (void)state;
     node_t n0, peer = {.rank = 1, .inc = {1, 2}};
@@ -253,11 +275,9 @@ static void bad_configuration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(garbage_is_closed),
-        cmocka_unit_test(other_version_is_refused),
-        cmocka_unit_test(other_version_answer_is_lost),
-        cmocka_unit_test(lying_shm_peer),
-        cmocka_unit_test(lying_tcp_peer),
+        cmocka_unit_test(garbage_is_closed),        cmocka_unit_test(repeated_hello_replaces_the_parked_one),
+        cmocka_unit_test(other_version_is_refused), cmocka_unit_test(other_version_answer_is_lost),
+        cmocka_unit_test(lying_shm_peer),           cmocka_unit_test(lying_tcp_peer),
         cmocka_unit_test(bad_configuration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,22 @@ class Job:
         self.procs.append(proc)
         return proc
 
+    def wait_key(self, key: str, seconds: float = 60.0) -> None:
+        """Until a rank has set this key in the Store; a rank that fails meanwhile fails the test at once."""
+        end = time.monotonic() + seconds
+        while not self.server.check([key]):
+            ended = [p for p in self.procs if p.outcome is None and p.connection.poll(0)]
+            for p in ended:
+                try:
+                    p.outcome = p.connection.recv()
+                except EOFError:
+                    p.outcome = ("died", "before it sent a result")
+            failed = [p for p in self.procs if p.outcome is not None and p.outcome[0] == "error"]
+            if failed or time.monotonic() > end:
+                self.finish(self.procs, may_die=tuple(p.rank for p in self.procs), seconds=3.0)
+                raise AssertionError(f"key {key!r} was not set within {seconds} s")
+            time.sleep(0.01)
+
     def finish(self, procs: list[Proc], may_die: tuple[int, ...] = (), seconds: float = 60.0) -> list[Any]:
         """Results by position. A rank that raised, died or hangs fails the test, with everybody's story."""
         end = time.monotonic() + seconds

@@ -36,6 +36,7 @@ def rank_killed(r, victims, waiting):
     assert mask == [int(k in survivors) for k in range(r.world)], "the new view must be there when the Work completes"
     assert hint == [int(k in victims) for k in range(r.world)]
     assert pg.get_local_success(work) is False and value == len(survivors)
+    r.meet("hinted", len(survivors))  # a sync ends what the others have outstanding, before they see their hint
     sync = pg.sync_after_failure()
     assert sync.status == pg.SyncAfterFailureStatus.Reconciled and sync.failed_ranks == sorted(victims), sync
     value, work = total(r.rank + 1)
@@ -95,14 +96,17 @@ def rank_replacement(r, victim, auto):
     assert (
         pg.get_failed_ranks_hint(work).tolist() == [int(k == victim) for k in range(r.world)] and value == r.world - 1
     )
+    if not auto:
+        assert pg.get_active_ranks().tolist() == [1] * r.world, "a manual group changes only by proposal"
+    r.meet("hinted", r.world - 1)
     if auto:
         pg.sync_after_failure()
     else:
-        assert pg.get_active_ranks().tolist() == [1] * r.world, "a manual group changes only by proposal"
         until(lambda: not pg.get_peer_state(None, [victim])[0], "the dead rank is known to be dead")
         answer = pg.deactivate_ranks(dist.group.WORLD, [victim])
         assert answer.status == pg.ProposalStatus.Applied, answer
         assert pg.get_active_ranks().tolist() == [int(k != victim) for k in range(r.world)]
+        r.meet("deactivated", r.world - 1)
         pg.sync_after_failure()
     assert total()[0] == r.world - 1
     if r.rank == (0 if victim != 0 else 1):
@@ -117,7 +121,7 @@ def rank_replacing(r, auto):
 @pytest.mark.parametrize("auto", [True, False])
 def test_replacement(job, auto):
     procs = [job.start(rank_replacement, i, 3, victim=1, auto=auto) for i in range(3)]
-    job.server.wait(["gone"])
+    job.wait_key("gone")
     procs.append(job.start(rank_replacing, 1, 3, auto=auto))
     views = job.finish(procs, may_die=(1,))
     assert len({v for v in (views[0], views[2], views[3])}) == 1, views
@@ -189,11 +193,13 @@ def rank_manual_idle(r):
     assert pg.get_active_ranks().tolist() == [1, 1, 1] and pg.get_current_epoch() == pg.get_view().epoch
     value, work = total()
     assert value == 2 and pg.get_failed_ranks_hint(work).tolist() == [0, 0, 1]
+    r.meet("hinted", 2)
     sync = pg.sync_after_failure()
     assert sync.status in (pg.SyncAfterFailureStatus.Reconciled, pg.SyncAfterFailureStatus.NoPending)
     assert total()[0] == 2
     refused = pg.activate_ranks(None, [0])
-    assert refused.status == pg.ProposalStatus.Applied, "already active"
+    assert refused.status == pg.ProposalStatus.Applied, ("already active", refused)
+    r.meet("checked", 2)
 
 
 def test_manual_group_does_not_change_by_itself(job):
@@ -213,6 +219,7 @@ def rank_gather_failed(r):
     assert pg.get_failed_ranks_hint(work).tolist() == [0, 1, 0]
     assert [o[0].item() for o in out] == [0, -1, 2]
     avg = torch.full((2,), float(r.rank))
+    r.meet("hinted", 2)
     pg.sync_after_failure()
     dist.all_reduce(avg, dist.ReduceOp.AVG)
     assert avg.tolist() == [1, 1]  # of 0 and 2: the lost rank does not count

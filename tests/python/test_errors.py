@@ -136,6 +136,7 @@ def rank_mismatch(r):
     for _ in range(3):
         works_again(r)
     assert dist.get_world_size() == r.world and pg.get_active_ranks().tolist() == [1] * r.world
+    r.meet("checked")
     return codes, seen
 
 
@@ -229,7 +230,8 @@ def rank_store_gone(r):
 
 def test_store_lost_after_rendezvous(job):
     procs = [job.start(rank_store_gone, i, 2) for i in range(2)]
-    job.server.wait(["ready0", "ready1"])
+    job.wait_key("ready0")
+    job.wait_key("ready1")
     job.server = None
     gc.collect()
     job.finish(procs)

@@ -82,6 +82,7 @@ def rank_recovery(r, again):
         if r.rank == 3:
             r.die()
         total()
+        r.meet("hinted", 3)
         pg.sync_after_failure()
         assert check_buffers(r) == 3, "the last rank is gone: buffers are smaller"
         if r.rank == 0:
@@ -94,7 +95,7 @@ def rank_recovery(r, again):
 
 def test_buffers_follow_the_size(job):
     procs = [job.start(rank_recovery, i, 4, again=False) for i in range(4)]
-    job.server.wait(["three"])
+    job.wait_key("three")
     procs.append(job.start(rank_recovery, 3, 4, again=True))
     job.finish(procs, may_die=(3,))
 
@@ -174,7 +175,7 @@ def rank_graceful(r, again):
 
 def test_leave_and_replacement(job):
     procs = [job.start(rank_graceful, i, 2, again=False) for i in range(2)]
-    job.server.wait(["left"])
+    job.wait_key("left")
     procs.append(job.start(rank_graceful, 1, 2, again=True))
     job.finish(procs)
 

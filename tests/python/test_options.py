@@ -122,3 +122,9 @@ def test_not_a_mooncake_group():
     with pytest.raises(pg.MooncakeError) as error:
         pg.get_active_ranks(dist.ProcessGroup(dist.HashStore(), 0, 1))
     assert error.value.code == "INVALID_ARGUMENT" and "mooncake-cpu" in str(error.value)
+
+
+@pytest.mark.parametrize("timeout, error", [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), ([], TypeError)])
+def test_events_checks_its_timeout_at_once(timeout, error):
+    with pytest.raises(error, match="timeout must be"):
+        pg.events(timeout)

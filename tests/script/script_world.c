@@ -341,10 +341,12 @@ static void cmd_sync(world_t *w, char *args) {
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
         if (strcmp(key, "failed") == 0) m.failed = ranks(w, script_word(&args));
         if (strcmp(key, "first") == 0) m.first_failed_seq = sequence(script_word(&args));
+        if (strcmp(key, "call") == 0) m.call_id = number(script_word(&args), NULL); /* the same call again */
     }
+    bool again = m.call_id != 0;
     EACH(who, r) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_SYNC_ENTER};
-        m.call_id = ++w->next_call;
+        if (!again) m.call_id = ++w->next_call;
         msg.u.sync_enter = m;
         say(w, r, &msg);
     }
@@ -364,6 +366,8 @@ static void cmd_leave(world_t *w, char *args) {
     mcpg_rankset_t who = ranks(w, script_word(&args));
     mcpg_up_msg_t msg = {.kind = MCPG_UP_LEAVE_GROUP};
     msg.u.leave_group.gid = gid_of(script_word(&args));
+    const char *next = script_word(&args);
+    if (*next != '\0') msg.u.leave_group.next_seq = sequence(next);
     EACH(who, r) say(w, r, &msg);
 }
 

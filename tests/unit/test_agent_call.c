@@ -43,8 +43,15 @@ static void sync_calls(void **state) {
         {"sync 4 7 4 9 1000000", "SYNC_ENTER 4 g7 4 @9"},
         {"reply 4 CONFLICT 3", "DONE 4 CONFLICT :3 'why'"},
         {"sync 5 7 4 9 100000", "SYNC_ENTER 5 g7 4 @9"},
+        {"fire", "SYNC_ENTER 5 g7 4 @9"}, /* shortly before its time is over it asks who is missing */
         {"fire", "DONE 5 TIMED_OUT :3 'no agreement within 100 ms: every active rank must call sync_after_failure; "
                  "waited for rank 0 and 2'"},
+        {"hb", ""},
+        {"sync 6 7 4 9 80000", "SYNC_ENTER 6 g7 4 @9"},
+        {"fire", "SYNC_ENTER 6 g7 4 @9"},
+        {"reply 6 IN_PROGRESS 3 4", ""},
+        {"fire", "DONE 6 TIMED_OUT :3 'no agreement within 80 ms: not called by rank 2; every active rank must call "
+                 "sync_after_failure'"},
     };
     RUN((script_t *)*state, lines);
 }

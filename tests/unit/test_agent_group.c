@@ -167,11 +167,38 @@ static void leave(void **state) {
 
 /* What the leaver finished counts: the number that it would have taken next goes with it. */
 static void leave_after_work(void **state) {
-    static const line_t lines[] = {{"leave 2 7 12", "GONE g7; LEAVE_GROUP g7 @12; DONE 2 OK"}};
+    static const line_t lines[] = {
+        {"leave 2 7 12", "GONE g7; LEAVE_GROUP g7 @12; DONE 2 OK"},
+        /* The coordinator counts on this process in a group that it does not have: it hears that. Not of another's. */
+        {"members 9 0:0:10 1:1:11", "LEAVE_GROUP g9"},
+        {"members 9 0:0:10 1:1:0", ""},
+        {"register 3 2 - 1000000 0 1", "REGISTER 3 cap 2 order 0 1"},
+        {"members 9 0:0:10 1:1:11", ""}, /* perhaps it is this one: REGISTERED decides */
+    };
     RUN((script_t *)*state, lines);
 }
 
 /* Destroyed while the coordinator is lost: told at the next attach. */
+/* It held from 5 on: what it numbered since then it never did, and nobody may wait for that. */
+static void leave_while_held(void **state) {
+    static const line_t lines[] = {
+        {"prepare 7 2 0:0:10 1:1:11", "HOLD g7:2"},
+        {"held 7 2 5", "ACK g7:2 @5"},
+        {"leave 2 7 8", "GONE g7; LEAVE_GROUP g7 @5; DONE 2 OK"},
+    };
+    RUN((script_t *)*state, lines);
+}
+
+/* It was behind when a view that starts at 40 was installed: its own number is the lower one. */
+static void leave_before_the_switch(void **state) {
+    static const line_t lines[] = {
+        {"commit 7 2 40 0:0:10 1:1:11 2:2:12 3:3:13",
+         "INSTALL g7:2 @40 0:0:10 1:1:11 2:2:12 3:3:13; COMMIT_ACK g7:2; NOTIFY view g7:2"},
+        {"leave 2 7 12", "GONE g7; LEAVE_GROUP g7 @12; DONE 2 OK"},
+    };
+    RUN((script_t *)*state, lines);
+}
+
 static void leave_later(void **state) {
     static const line_t lines[] = {
         {"disconnected", "NOTIFY lost"},
@@ -191,6 +218,7 @@ int main(void) {
         FRESH(registration_is_late), FRESH(joiner),
         FRESH(joiner_times_out),     FOUND(leave),
         FOUND(leave_after_work),     FOUND(leave_later),
+        FOUND(leave_while_held),     FOUND(leave_before_the_switch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,17 @@ static void cleared(void **state) {
     RUN((script_t *)*state, lines);
 }
 
+/* A view without this rank: nobody judges for it any more, and its operations do not hang. */
+static void out_itself(void **state) {
+    static const line_t lines[] = {
+        {"opfailed 7 1 5 2:2:12", "OP_FAILED g7 #1 @5 2:2:12"},
+        {"commit 7 2 9 0:0:10 2:2:12",
+         "INSTALL g7:2 @9 0:0:10 2:2:12; COMMIT_ACK g7:2; RESOLVE g7 #1 OK; NOTIFY view g7:2"},
+        {"opfailed 7 2 6 2:2:12", "RESOLVE g7 #2 OK"},
+    };
+    RUN((script_t *)*state, lines);
+}
+
 static void replaced(void **state) {
     static const line_t lines[] = {
         {"opfailed 7 1 5 3:3:13", "OP_FAILED g7 #1 @5 3:3:13"},
@@ -110,6 +121,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FOUND(left_by_commit),
         FOUND(cleared),
+        FOUND(out_itself),
         FOUND(replaced),
         FRESH(manual_waits_for_nothing),
         FRESH(no_auto_sync_waits_for_nothing),

@@ -27,6 +27,7 @@ static fixture_t *fixture(void) {
 
 static void done(fixture_t *f) {
     mcpg__view_free_all(f->g);
+    free(f->g->gone);
     free(f->g);
     free(f);
 }

@@ -238,6 +238,32 @@ static void sync_times_out(world_t *w) {
     uint64_t call = call_sync(w, 0, gid, 2, 5, 300000);
     (void)expect(w, call, MCPG_TIMED_OUT);
     assert_non_null(strstr(w->calls[call].words, "1, 2 and 3"));
+    call = call_sync(w, 0, gid, 2, 5, 3000000);
+    uint64_t other = call_sync(w, 3, gid, 2, 5, 3000000);
+    (void)expect(w, call, MCPG_TIMED_OUT);
+    (void)expect(w, other, MCPG_TIMED_OUT);
+    assert_non_null(strstr(w->calls[call].words, "not called by rank 1 and 2;"));
+    assert_non_null(strstr(w->calls[other].words, "not called by rank 1 and 2;"));
+}
+
+/* The last active rank loses contact for longer than it takes to be OFFLINE: it is still in when it comes back. */
+static void last_rank_away(world_t *w) {
+    uint32_t gid = found(w, 2, "");
+    world_kill(w, 1);
+    world_exit_seen(w, 1);
+    until_active(w, gid, 1, 1);
+    mcpg_incarnation_t before = world_inc(&w->nodes[0]);
+    uint64_t epoch = world_epoch(w, 0, gid);
+    w->coord_deaf = true;
+    world_drop_stream(w, 0);
+    world_run_for(w, 8000000);
+    assert_int_equal(mcpg_coord_rank_state(w->coord, (mcpg_rank_t){0}), MCPG_RANK_OFFLINE);
+    w->coord_deaf = false;
+    until_state(w, 0, 0, MCPG_RANK_HEALTHY);
+    world_run_for(w, 2000000);
+    assert_true(mcpg_agent_attached(w->nodes[0].agent, NULL) && mcpg__inc_eq(before, world_inc(&w->nodes[0])));
+    assert_true(world_epoch(w, 0, gid) == epoch);
+    work(w, gid, 10);
 }
 
 static void graceful_leave(world_t *w) {
@@ -502,6 +528,7 @@ int main(void) {
         STORY(sync_covers_subgroups),
         STORY(sync_meets_joiner),
         STORY(sync_times_out),
+        STORY(last_rank_away),
         STORY(graceful_leave),
         STORY(link_transient),
         STORY(link_real),
