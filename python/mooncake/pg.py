@@ -393,7 +393,7 @@ def events(timeout: Optional[float] = None) -> Iterator[Event]:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
             raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
         if not 0 <= timeout < float("inf"):
-            raise ValueError(f"timeout must be a finite number of seconds, 0 or more, or None for no limit, got {timeout}")
+            raise ValueError(f"timeout must be a finite number of seconds >= 0, or None for no limit, got {timeout}")
     queue = _C.subscribe()
 
     def follow() -> Iterator[Event]:

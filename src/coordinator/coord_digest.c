@@ -61,8 +61,8 @@ static uint64_t barrier_add(uint64_t d, const mcpg_coord_barrier_t *b) {
 }
 
 static uint64_t group_add(uint64_t d, const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
-    const bool flags[] = {g->manual,  g->no_auto_sync, g->members_dirty, g->dirty,
-                          g->sync_on, g->sync_go,      g->syncing_due,   g->sync_last};
+    const bool flags[] = {g->manual,      g->no_auto_sync, g->members_dirty, g->dirty,    g->sync_on,
+                          g->sync_agreed, g->sync_go,      g->syncing_due,   g->sync_last};
     d = flags_add(d, flags, sizeof(flags) / sizeof(flags[0]));
     const uint64_t words[] = {(uint64_t)g->phase, g->gid.v,         g->created,       g->base,
                               g->order_count,     g->founder_count, g->capacity,      g->sync_owner.v,

@@ -38,6 +38,7 @@ void mcpg__coord_shutdown_group(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coo
     if (!refuse_slots(c, g, &g->joined, false, fx) || !refuse_slots(c, g, &g->sync_entered, true, fx))
         mcpg__coord_touch(g);
     g->sync_on = false;
+    g->sync_agreed = false;
     g->sync_go = false;
     g->sync_owner.v = 0;
 }

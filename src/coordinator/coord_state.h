@@ -90,7 +90,8 @@ typedef struct {
     bool manual, no_auto_sync;
     bool members_dirty, dirty;
     bool sync_on;          /* somebody called sync_after_failure on this very group */
-    bool sync_go;          /* everybody entered: a sync barrier is due */
+    bool sync_agreed;      /* everybody entered; the covered groups commit first */
+    bool sync_go;          /* a sync barrier is due */
     bool syncing_due;      /* SYNCING is still to be sent */
     bool sync_last;        /* the committed view came from a sync */
     mcpg_gid_t sync_owner; /* group whose sync covers this one, 0: none */

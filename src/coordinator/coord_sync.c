@@ -108,6 +108,7 @@ static void hand_down(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_c
 
 static void forget(mcpg_coord_group_t *g) {
     g->sync_on = false;
+    g->sync_agreed = false;
     g->sync_go = false;
     g->syncing_due = false;
     g->sync_owner.v = 0;
@@ -127,9 +128,8 @@ void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     forget(g);
 }
 
-/* Everybody who is alive and active has entered: evaluated whenever the group reacts, so whenever somebody dies. */
-void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
-    if (!g->sync_on || g->sync_go) return;
+/* Everybody who is alive and active has entered. */
+static bool all_entered(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     bool anybody = false, perhaps = false;
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
@@ -137,26 +137,36 @@ void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
                     mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, mcpg__coord_slot(c, g, s)->reg);
         perhaps = perhaps || here; /* fenced: when it comes back, it comes to enter */
         if (!here || !mcpg__coord_active_live(c, g, s)) continue;
-        if (!mcpg__rankset_has(&g->sync_entered, s)) return;
+        if (!mcpg__rankset_has(&g->sync_entered, s)) return false;
         anybody = true;
     }
-    if (!anybody) {
-        if (!perhaps) mcpg__coord_sync_abandon(c, g);
-        return;
-    }
-    /* The owner's COMMIT is the callers' answer. It goes out last, so that nobody is answered, and asks about a covered
-     * group, before that group's COMMIT is on its way to him. */
-    bool covers = false;
+    if (!anybody && !perhaps) mcpg__coord_sync_abandon(c, g);
+    return anybody;
+}
+
+/* The covered groups get their barriers. True: one of them has not committed yet. */
+static bool covered_pending(mcpg_coord_t *c, const mcpg_coord_group_t *g) {
+    bool pending = false;
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *h = &c->groups[i];
         if (h->phase != MCPG_COORD_GROUP_READY || h->sync_owner.v != g->gid.v || h == g) continue;
-        covers = covers || !mcpg__coord_stranded(c, h);
+        pending = pending || !mcpg__coord_stranded(c, h);
         if (h->sync_go) continue;
         hand_down(c, g, h);
         h->sync_go = true;
         mcpg__coord_touch(h);
     }
-    g->sync_go = !covers;
+    return pending;
+}
+
+/* Evaluated whenever the group reacts, so whenever somebody enters or dies, or a covered group has committed. The
+ * owner's COMMIT is the callers' answer: it goes out last, so that nobody is answered, and asks about a covered group,
+ * before that group's COMMIT is on its way to him. */
+void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    if (!g->sync_on || g->sync_go) return;
+    if (!g->sync_agreed && !all_entered(c, g)) return;
+    g->sync_agreed = true;
+    g->sync_go = !covered_pending(c, g);
 }
 
 void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g) {

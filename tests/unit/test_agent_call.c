@@ -99,6 +99,18 @@ static void lost_until_timeout(void **state) {
 }
 
 /* JOIN while lost, and a founder's registration that turns out to be a new incarnation's. */
+/* As long as an operation waits for the judgement of its failed ranks, however long the caller would wait. */
+static void sync_gives_up_with_the_coordinator(void **state) {
+    static const line_t lines[] = {
+        {"disconnected", "NOTIFY lost"},
+        {"sync 2 7 8 5 60000000", ""},
+        {"fire", "CONNECT"},
+        {"+5000000 timer",
+         "DONE 2 UNAVAILABLE :1 'contact to the coordinator is lost and did not come back within 5000 ms'"},
+    };
+    RUN((script_t *)*state, lines);
+}
+
 static void lost_joiner(void **state) {
     static const line_t lines[] = {
         {"register 1 4 e 0 0 1 2 3", "REGISTER 1 cap 4 ext order 0 1 2 3"},
@@ -141,9 +153,14 @@ static void refused_for_good(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FOUND(propose),          FOUND(propose_never_answered), FOUND(sync_calls),
-        FOUND(lost_while_open),  FOUND(lost_until_timeout),     FRESH(lost_joiner),
+        FOUND(propose),
+        FOUND(propose_never_answered),
+        FOUND(sync_calls),
+        FOUND(lost_while_open),
+        FOUND(lost_until_timeout),
+        FRESH(lost_joiner),
         FOUND(refused_for_good),
+        FOUND(sync_gives_up_with_the_coordinator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
