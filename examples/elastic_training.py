@@ -47,8 +47,8 @@ SEED = 20
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kill", default="2", help="ranks that kill themselves, e.g. 2 or 1,3; 'none'")
-    parser.add_argument("--kill-step", type=int, default=45)
-    parser.add_argument("--steps", type=int, default=330)
+    parser.add_argument("--kill-step", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=360)
     parser.add_argument(
         "--pace-ms", type=float, default=100.0, help="shortest time of a step, so that a replacement can be watched"
     )

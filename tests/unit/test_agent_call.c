@@ -106,6 +106,7 @@ static void sync_gives_up_with_the_coordinator(void **state) {
         {"sync 2 7 8 5 60000000", ""},
         {"fire", "CONNECT"},
         {"+5000000 timer",
+         "DISCONNECT; "
          "DONE 2 UNAVAILABLE :1 'contact to the coordinator is lost and did not come back within 5000 ms'"},
     };
     RUN((script_t *)*state, lines);
