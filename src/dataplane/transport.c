@@ -90,9 +90,12 @@ static mcpg_hs_t *hs_new(mcpg_transport_t *t, int fd, bool outgoing) {
     hs->state = outgoing ? MCPG_HS_CONNECTING : MCPG_HS_READING;
     hs->until_us = mcpg__now().us + (outgoing ? MCPG_HS_CONNECT_US : MCPG_HS_LIMIT_US);
     hs->fds[0] = hs->fds[1] = -1;
-    hs->next = t->hs_head;
-    if (hs->next != NULL) hs->next->prev = hs;
-    t->hs_head = hs;
+    hs->prev = t->hs_tail; /* in order of arrival: of two hellos read in one turn the newer one must win */
+    if (hs->prev != NULL)
+        hs->prev->next = hs;
+    else
+        t->hs_head = hs;
+    t->hs_tail = hs;
     if (!outgoing) t->strangers++;
     return hs;
 }
@@ -103,7 +106,10 @@ static void hs_free(mcpg_hs_t *hs) {
         hs->prev->next = hs->next;
     else
         t->hs_head = hs->next;
-    if (hs->next != NULL) hs->next->prev = hs->prev;
+    if (hs->next != NULL)
+        hs->next->prev = hs->prev;
+    else
+        t->hs_tail = hs->prev;
     if (!hs->outgoing && hs->state == MCPG_HS_READING) t->strangers--;
     if (!hs->outgoing && hs->state == MCPG_HS_PARKED) t->parked--;
     mcpg__socket_close(t->epoll_fd, hs->fd);
@@ -371,7 +377,7 @@ static void hs_step(mcpg_hs_t *hs, uint64_t now_us) {
 static void drop_oldest_stranger(mcpg_transport_t *t) {
     mcpg_hs_t *oldest = NULL;
     for (mcpg_hs_t *hs = t->hs_head; hs != NULL; hs = hs->next)
-        if (!hs->outgoing && hs->state == MCPG_HS_READING && (oldest == NULL || hs->until_us <= oldest->until_us))
+        if (!hs->outgoing && hs->state == MCPG_HS_READING && (oldest == NULL || hs->until_us < oldest->until_us))
             oldest = hs;
     if (oldest != NULL) hs_free(oldest);
 }

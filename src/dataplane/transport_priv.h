@@ -74,7 +74,7 @@ struct mcpg_transport {
     mcpg_poll_t listen_poll;
     bool accept_ready, accept_off;
     bool twin_dropped; /* a step freed another connection than its own */
-    mcpg_hs_t *hs_head;
+    mcpg_hs_t *hs_head, *hs_tail;
     uint32_t strangers, parked;
     void *impl; /* the transport's own */
 };
