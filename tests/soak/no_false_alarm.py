@@ -23,7 +23,7 @@ def job(rank, ranks, seconds):
 
     dist.init_process_group("mooncake-cpu")
     group = dist.group.WORLD
-    until, rounds, going = time.monotonic() + seconds, 0, torch.ones(1)
+    until, rounds, going = time.monotonic() + seconds, 0, torch.full((1,), float(ranks))
     epoch = pg.get_current_epoch(group)
     while going.item() == ranks:
         size = 1 if rounds % 20 else 1 << 20
@@ -60,6 +60,8 @@ def main():
     finally:
         for loop in loops:
             loop.kill()
+    if min(rounds.values()) < args.seconds:
+        raise SystemExit(f"only {min(rounds.values())} rounds in {args.seconds:.0f} s: nothing was tested")
     print(
         f"{min(rounds.values())} rounds in {args.seconds:.0f} s beside two busy loops: "
         "no live rank was hinted or deactivated"
