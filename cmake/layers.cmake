@@ -25,11 +25,11 @@ function(mcpg_layer name)
     target_include_directories(${name} PRIVATE ${view} ${CMAKE_SOURCE_DIR}/include)
 endfunction()
 
-# mcpg_test(name LABEL unit SOURCES test_x.c LIBS mcpg_common [TIMEOUT 60]): tests may include every layer.
+# mcpg_test(name LABEL unit SOURCES test_x.c LIBS mcpg_common [TIMEOUT 180]): tests may include every layer.
 function(mcpg_test name)
     cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
     if(NOT T_TIMEOUT)
-        set(T_TIMEOUT 60)
+        set(T_TIMEOUT 180)
     endif()
     add_executable(${name} ${T_SOURCES})
     target_link_libraries(${name} PRIVATE mcpg_flags ${T_LIBS} PkgConfig::CMOCKA Threads::Threads)
