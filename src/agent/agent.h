@@ -228,6 +228,8 @@ static inline void mcpg_agent_effects_reset(mcpg_agent_effects_t *fx) {
 }
 MCPG_MUST_USE mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agent_event_t *event,
                                             mcpg_agent_effects_t *effects);
+/* The call that a CALL_* event opens; 0 for any other event. */
+uint64_t mcpg_agent_event_call(const mcpg_agent_event_t *event);
 uint64_t mcpg_agent_digest(const mcpg_agent_t *agent);
 const char *mcpg_agent_check(const mcpg_agent_t *agent);
 

@@ -61,37 +61,9 @@ static void put_u64(uint8_t *b, uint64_t v) {
     for (int i = 0; i < 8; i++) b[i] = (uint8_t)(v >> (8 * i));
 }
 
-static uint64_t call_id_of(const mcpg_agent_event_t *ev) {
-    switch (ev->kind) {
-    case MCPG_AGENT_EV_CALL_REGISTER:
-        return ev->u.call_register.call_id;
-    case MCPG_AGENT_EV_CALL_JOIN:
-        return ev->u.call_join.call_id;
-    case MCPG_AGENT_EV_CALL_PROPOSE:
-        return ev->u.call_propose.call_id;
-    case MCPG_AGENT_EV_CALL_SYNC:
-        return ev->u.call_sync.call_id;
-    case MCPG_AGENT_EV_CALL_LEAVE:
-        return ev->u.call_leave.call_id;
-    case MCPG_AGENT_EV_CALL_DETACH:
-        return ev->u.call_detach.call_id;
-    case MCPG_AGENT_EV_CONNECTED:
-    case MCPG_AGENT_EV_DISCONNECTED:
-    case MCPG_AGENT_EV_TIMER:
-    case MCPG_AGENT_EV_MSG:
-    case MCPG_AGENT_EV_LINK:
-    case MCPG_AGENT_EV_DEATH:
-    case MCPG_AGENT_EV_OP_FAILED:
-    case MCPG_AGENT_EV_HELD:
-    case MCPG_AGENT_EV__COUNT:
-        return 0;
-    }
-    return 0;
-}
-
 static void step(mcpg_agent_host_t *host, const mcpg_agent_event_t *ev, const uint8_t *payload, size_t len) {
     if (host->stopped) {
-        uint64_t id = call_id_of(ev);
+        uint64_t id = mcpg_agent_event_call(ev);
         if (id != 0) mcpg__host_fail_calls(host, id, MCPG_SHUTTING_DOWN, "the context is being destroyed");
         return;
     }
@@ -114,7 +86,7 @@ static void step(mcpg_agent_host_t *host, const mcpg_agent_event_t *ev, const ui
     if (status != MCPG_OK) {
         mcpg__log(&host->log, MCPG_LOG_DEBUG, "event_refused kind %s status %s", mcpg__agent_event_name(ev->kind),
                   mcpg_status_name(status));
-        uint64_t id = call_id_of(ev);
+        uint64_t id = mcpg_agent_event_call(ev);
         if (id != 0) mcpg__host_fail_calls(host, id, status, mcpg_status_text(status));
         return;
     }

@@ -163,7 +163,7 @@ static bool is_call(mcpg_agent_ev_kind_t kind) {
     return kind >= MCPG_AGENT_EV_CALL_REGISTER && kind <= MCPG_AGENT_EV_CALL_DETACH;
 }
 
-static uint64_t call_id_of(const mcpg_agent_event_t *event) {
+uint64_t mcpg_agent_event_call(const mcpg_agent_event_t *event) {
     switch (event->kind) {
     case MCPG_AGENT_EV_CALL_REGISTER:
         return event->u.call_register.call_id;
@@ -200,7 +200,7 @@ static mcpg_status_t event_valid(mcpg_agent_t *agent, const mcpg_agent_event_t *
         (event->u.op_failed.failed_count == 0 || event->u.op_failed.failed_count > agent->config.max_ranks))
         return MCPG_INVALID_ARGUMENT;
     if (!is_call(event->kind)) return MCPG_OK;
-    uint64_t call_id = call_id_of(event);
+    uint64_t call_id = mcpg_agent_event_call(event);
     if (call_id >= MCPG_AGENT_AUTO_CALL || mcpg__agent_call_find(agent, call_id) != NULL) return MCPG_INVALID_ARGUMENT;
     return MCPG_OK;
 }
@@ -328,7 +328,7 @@ mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agent_event_t *eve
     if (effects->cap - effects->count < items || effects->arena_cap - effects->arena_used < arena) return MCPG_LIMIT;
     if (agent->stage == MCPG_AGENT_STOPPED) {
         if (is_call(event->kind))
-            mcpg__agent_call_refuse(effects, call_id_of(event), MCPG_SHUTTING_DOWN,
+            mcpg__agent_call_refuse(effects, mcpg_agent_event_call(event), MCPG_SHUTTING_DOWN,
                                     "the context has been closed: create a new one");
         return MCPG_OK;
     }

@@ -68,7 +68,7 @@ static void breathe(mcpg_engine_t *e) {
     mcpg__engine_unlock(e);
     for (uint32_t i = 0; unlocked && i < UNLOCKED_MAX && e->hooks.unlocked(e->hooks.user); i++) {
     }
-    if (wanted) sched_yield();
+    if (wanted) sched_yield(); /* bounded: once a round, and the rounds end in epoll_wait when nothing moves */
     mcpg__engine_lock(e);
 }
 
