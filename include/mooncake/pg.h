@@ -35,7 +35,11 @@ extern "C" {
 #define MCPG_MUST_USE
 #endif
 
-#define MCPG_MAX_RANKS 1024 /* ranks of a job and slots of a group */
+/* Ranks of a job and slots of a group. Another value (a multiple of 64, up to 4096) must be the library's too: it is
+ * built with cmake -DMCPG_MAX_RANKS=. */
+#ifndef MCPG_MAX_RANKS
+#define MCPG_MAX_RANKS 1024
+#endif
 
 /* Negative: failure. 0: ok. Positive: not finished. The table is src/common/statuses.def; values never change. */
 typedef enum mcpg_status {
@@ -75,7 +79,8 @@ typedef enum mcpg_status {
     MCPG_PEER_DEAD = -32,
     MCPG_NO_PENDING = -33,
     MCPG_REJECTED = -34,
-    MCPG_INTERNAL = -35
+    MCPG_INTERNAL = -35,
+    MCPG_NOT_PERMITTED = -36
 } mcpg_status_t;
 
 /* Static text of a status, never NULL. mcpg_status_name gives "NOT_ACTIVE" and the like. */
@@ -117,6 +122,10 @@ typedef struct mcpg_timers {
     uint64_t coordinator_grace_us;  /* [30,000,000] in doubt: how long held operations wait for a coordinator */
     uint64_t collective_timeout_us; /* [1,000,000] wait after which the missing peers of a collective are probed */
     uint64_t p2p_timeout_us;        /* [10,000,000] the same for send and receive */
+    uint64_t failover_us;       /* [2,000,000] a coordinator that is lost for so long is replaced (key-value store) */
+    uint64_t settle_us;         /* [1,200,000] a new coordinator waits so long for the ranks of an earlier one */
+    uint64_t link_retry_us;     /* [100,000] a lost link is tried again after this, then after twice as long, ... */
+    uint64_t link_retry_max_us; /* [2,000,000] ... up to this */
 } mcpg_timers_t;
 
 typedef enum mcpg_log_level {
@@ -143,7 +152,15 @@ typedef struct mcpg_config {
     mcpg_timers_t timers;
     mcpg_log_func_t log;
     void *log_user;
-    const char *event_log_dir; /* flight recorder; NULL: MOONCAKE_EVENT_LOG_DIR, then off */
+    const char *event_log_dir; /* flight recorder; NULL: MOONCAKE_EVENT_LOG_DIR, then a private folder of the user; "":
+                                  off, as with MOONCAKE_EVENT_LOG=off */
+    /* Control plane security, docs/security.md. Files: PEM; key and token readable by this user only. */
+    const char *tls;    /* "auto", "always", "never"; NULL: MOONCAKE_TLS, then auto: where host_ip is not loopback */
+    const char *tls_ca; /* NULL: MOONCAKE_TLS_CA, then what the job makes for itself through kv */
+    const char *tls_cert, *tls_key; /* NULL: MOONCAKE_TLS_CERT, MOONCAKE_TLS_KEY */
+    const char *token_file;         /* NULL: MOONCAKE_TOKEN_FILE, then none */
+    bool may_take_over; /* host the coordinator after another one was lost, but not the first (needs kv); given with
+                           may_host_coordinator */
 } mcpg_config_t;
 #define MCPG_CONFIG_INITIALIZER ((mcpg_config_t){.struct_size = sizeof(mcpg_config_t)})
 
@@ -168,12 +185,15 @@ MCPG_API size_t mcpg_context_status_json(mcpg_context_t *context, char *buf, siz
  * ---------------------------------------------------------------- */
 typedef struct mcpg_coordinator_config {
     size_t struct_size;
-    const char *bind; /* NULL: "127.0.0.1:0"; "unix:/path"; a wider bind is refused until TLS is configured */
-    uint64_t term;    /* 0: 1. Higher than any earlier coordinator's of this job */
+    const char *bind; /* NULL: "127.0.0.1:0"; "unix:/path"; a wider bind needs TLS, see below */
+    uint64_t term;    /* 0: milliseconds since 1970, so that a restart is always higher than what ran before */
     mcpg_timers_t timers;
     mcpg_log_func_t log;
     void *log_user;
-    const char *event_log_dir;
+    const char *event_log_dir;                                  /* as in mcpg_config_t */
+    const char *tls, *tls_ca, *tls_cert, *tls_key, *token_file; /* as in mcpg_config_t */
+    bool fresh; /* there was no coordinator of this job before: newcomers are taken at once; else after timers.settle_us
+                 */
 } mcpg_coordinator_config_t;
 #define MCPG_COORDINATOR_CONFIG_INITIALIZER                                                                            \
     ((mcpg_coordinator_config_t){.struct_size = sizeof(mcpg_coordinator_config_t)})

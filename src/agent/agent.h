@@ -83,12 +83,20 @@ typedef struct {
     mcpg_gid_t gid;
     mcpg_view_id_t view;
     uint64_t next_seq;
+    bool steps;
 } mcpg_agent_held_ev_t; /* answer to DP_HOLD */
+typedef struct {
+    mcpg_rank_t rank;
+    mcpg_incarnation_t inc;
+    mcpg_gid_t gid;
+    mcpg_view_id_t view;
+} mcpg_agent_view_asked_ev_t; /* a linked peer is in doubt about that view */
 typedef struct {
     uint32_t reserved;
 } mcpg_agent_none_t;
 
-/* CONNECTED/DISCONNECTED: the stream to the coordinator (answers to CONNECT). */
+/* CONNECTED/DISCONNECTED: the stream to the coordinator (answers to CONNECT). VIEW_TOLD: a COMMIT or ABORT that a peer
+ * relays. */
 #define MCPG_AGENT_EVENTS(X)                                                                                           \
     X(CONNECTED, connected, mcpg_agent_none_t)                                                                         \
     X(DISCONNECTED, disconnected, mcpg_agent_none_t)                                                                   \
@@ -103,7 +111,9 @@ typedef struct {
     X(CALL_PROPOSE, call_propose, mcpg_agent_call_propose_t)                                                           \
     X(CALL_SYNC, call_sync, mcpg_agent_call_sync_t)                                                                    \
     X(CALL_LEAVE, call_leave, mcpg_agent_call_leave_t)                                                                 \
-    X(CALL_DETACH, call_detach, mcpg_agent_call_detach_t)
+    X(CALL_DETACH, call_detach, mcpg_agent_call_detach_t)                                                              \
+    X(VIEW_ASKED, view_asked, mcpg_agent_view_asked_ev_t)                                                              \
+    X(VIEW_TOLD, view_told, const mcpg_down_msg_t *)
 #define X(NAME, field, type) MCPG_AGENT_EV_##NAME,
 typedef enum { MCPG_AGENT_EVENTS(X) MCPG_AGENT_EV__COUNT } mcpg_agent_ev_kind_t;
 #undef X
@@ -176,10 +186,16 @@ typedef struct {
     mcpg_status_t status;
     mcpg_bytes_t text;
 } mcpg_agent_attached_t; /* outcome of the first attach */
+typedef struct {
+    mcpg_rank_t rank;
+    mcpg_incarnation_t inc;
+    const mcpg_down_msg_t *msg; /* COMMIT or ABORT */
+} mcpg_agent_tell_view_t;
 
 /* Run in order; the order is part of the contract (DP_INSTALL before SEND COMMIT_ACK before DP_RESOLVE before
  * CALL_DONE). Each DP_* effect is carried out before the next effect is looked at. CONNECT opens a stream (at once;
- * back-off is the machine's). */
+ * back-off is the machine's). LINK_ASK_VIEW: asks every linked peer of the group what became of the view (may be lost,
+ * is asked again). LINK_TELL_VIEW answers one. */
 #define MCPG_AGENT_EFFECTS(X)                                                                                          \
     X(SEND, send, const mcpg_up_msg_t *)                                                                               \
     X(CONNECT, connect, mcpg_agent_none_t)                                                                             \
@@ -198,7 +214,9 @@ typedef struct {
     X(DP_GROUP_GONE, dp_group_gone, mcpg_agent_dp_gid_t)                                                               \
     X(CALL_DONE, call_done, const mcpg_agent_call_done_t *)                                                            \
     X(NOTIFY, notify, mcpg_agent_notify_t)                                                                             \
-    X(STOP, stop, mcpg_agent_none_t)
+    X(STOP, stop, mcpg_agent_none_t)                                                                                   \
+    X(LINK_ASK_VIEW, link_ask_view, mcpg_agent_dp_view_t)                                                              \
+    X(LINK_TELL_VIEW, link_tell_view, mcpg_agent_tell_view_t)
 #define X(NAME, field, type) MCPG_AGENT_FX_##NAME,
 typedef enum { MCPG_AGENT_EFFECTS(X) MCPG_AGENT_FX__COUNT } mcpg_agent_fx_kind_t;
 #undef X
@@ -232,6 +250,8 @@ MCPG_MUST_USE mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agen
 uint64_t mcpg_agent_event_call(const mcpg_agent_event_t *event);
 uint64_t mcpg_agent_digest(const mcpg_agent_t *agent);
 const char *mcpg_agent_check(const mcpg_agent_t *agent);
+/* The whole state as text for people. Copies at most cap bytes with a final NUL; returns the full length. */
+size_t mcpg_agent_dump(const mcpg_agent_t *agent, char *buf, size_t cap);
 
 /* Read-only queries: the host copies them into a snapshot after each step. */
 bool mcpg_agent_attached(const mcpg_agent_t *agent, mcpg_incarnation_t *inc_out);

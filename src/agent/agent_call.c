@@ -30,6 +30,17 @@ void mcpg__agent_call_refuse(mcpg_agent_effects_t *fx, uint64_t call_id, mcpg_st
     mcpg__agent_call_answer(fx, call_id, status)->text = text;
 }
 
+/* A session that another process has taken over is told so; every other refusal is the coordinator's want. */
+void mcpg__agent_call_refuse_failed(const mcpg_agent_t *agent, uint64_t call_id, mcpg_agent_effects_t *fx) {
+    if (agent->refusal == MCPG_INVALID_STATE && agent->refusal_len > 0) {
+        mcpg_bytes_t text = mcpg__agent_copy(fx, agent->refusal_text, agent->refusal_len);
+        mcpg__agent_call_answer(fx, call_id, MCPG_INVALID_STATE)->text = text;
+        return;
+    }
+    mcpg__agent_call_refuse(fx, call_id, MCPG_UNAVAILABLE,
+                            "the coordinator refused this process: create a new context");
+}
+
 mcpg_agent_call_t *mcpg__agent_call_open(mcpg_agent_t *agent, mcpg_agent_call_kind_t kind, uint64_t call_id,
                                          uint32_t group, uint64_t timeout_us, mcpg_agent_effects_t *fx) {
     uint32_t index = 0;
@@ -91,11 +102,16 @@ void mcpg__agent_call_propose(mcpg_agent_t *agent, const mcpg_agent_call_propose
         return;
     }
     const mcpg_agent_group_t *group = &agent->groups[index];
+    if (agent->stage == MCPG_AGENT_FAILED) {
+        mcpg__agent_call_refuse_failed(agent, call->call_id, fx);
+        return;
+    }
     if (!mcpg__agent_up(agent)) {
         mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
                                 "contact to the coordinator is lost: try again when it is back");
         return;
     }
+    if (mcpg__agent_group_refused(group, call->call_id, fx)) return;
     if (mcpg__rankset_meets(&call->activate, &call->deactivate)) {
         mcpg__agent_call_refuse(fx, call->call_id, MCPG_INVALID_ARGUMENT,
                                 "a rank is to be activated and deactivated: name it once");
@@ -137,10 +153,10 @@ void mcpg__agent_call_sync(mcpg_agent_t *agent, const mcpg_agent_call_sync_t *ca
         return;
     }
     if (agent->stage == MCPG_AGENT_FAILED) {
-        mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
-                                "the coordinator refused this process: create a new context");
+        mcpg__agent_call_refuse_failed(agent, call->call_id, fx);
         return;
     }
+    if (mcpg__agent_group_refused(group, call->call_id, fx)) return;
     mcpg_agent_call_t *open =
         mcpg__agent_call_open(agent, MCPG_AGENT_CALL_SYNC, call->call_id, index, call->timeout_us, fx);
     if (open == NULL) return;
@@ -172,18 +188,19 @@ void mcpg__agent_call_reply(mcpg_agent_t *agent, const mcpg_down_reply_t *msg, m
     done->text = mcpg__agent_copy(fx, msg->text.ptr, msg->text.len < MCPG_TEXT_CAP ? msg->text.len : MCPG_TEXT_CAP);
 }
 
-static void answer_committed(mcpg_agent_t *agent, mcpg_agent_call_t *call, const mcpg_down_commit_t *commit,
-                             mcpg_agent_effects_t *fx) {
+static mcpg_agent_call_done_t *answer_committed(mcpg_agent_t *agent, mcpg_agent_call_t *call,
+                                                const mcpg_down_commit_t *commit, mcpg_agent_effects_t *fx) {
     const mcpg_agent_group_t *group = &agent->groups[call->group];
     bool sync = call->kind == MCPG_AGENT_CALL_SYNC;
     mcpg_agent_call_done_t *done = mcpg__agent_call_close(agent, call, MCPG_OK, fx);
     done->gid = group->gid;
     done->slot = group->slot;
     done->view = commit->view.id;
-    if (!sync) return;
+    if (!sync) return done;
     done->failed = commit->sync_failed;
     done->first_failed_seq = commit->sync_first_failed_seq;
     done->resume_seq = commit->switch_seq;
+    return done;
 }
 
 void mcpg__agent_call_committed(mcpg_agent_t *agent, uint32_t group, const mcpg_down_commit_t *commit,
@@ -208,7 +225,20 @@ void mcpg__agent_call_committed(mcpg_agent_t *agent, uint32_t group, const mcpg_
         case MCPG_AGENT_CALL_FREE:
             break;
         }
-        if (answers) answer_committed(agent, call, commit, fx);
+        if (answers) (void)answer_committed(agent, call, commit, fx);
+    }
+}
+
+void mcpg__agent_call_synced(mcpg_agent_t *agent, uint32_t group, const mcpg_down_commit_t *commit,
+                             mcpg_agent_effects_t *fx) {
+    uint32_t high = agent->call_high;
+    for (uint32_t i = 0; i < high; i++) {
+        mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->kind != MCPG_AGENT_CALL_SYNC || call->group != group) continue;
+        if (call->first_failed_seq >= commit->switch_seq) continue; /* of a failure since then, or of none here */
+        mcpg_view_id_t since = call->since;
+        mcpg_agent_call_done_t *done = answer_committed(agent, call, commit, fx);
+        if (mcpg__view_cmp(done->view, since) < 0) done->view = since; /* I8 */
     }
 }
 
@@ -240,28 +270,32 @@ void mcpg__agent_call_end_all(mcpg_agent_t *agent, mcpg_status_t status, const c
     }
 }
 
-void mcpg__agent_call_end_group(mcpg_agent_t *agent, uint32_t group, mcpg_status_t status, const char *words,
-                                mcpg_agent_effects_t *fx) {
+void mcpg__agent_call_end_others(mcpg_agent_t *agent, uint32_t group, uint64_t call_id, mcpg_status_t status,
+                                 const char *words, mcpg_agent_effects_t *fx) {
     uint32_t high = agent->call_high;
     for (uint32_t i = 0; i < high; i++) {
         mcpg_agent_call_t *call = &agent->calls[i];
-        if (call->kind != MCPG_AGENT_CALL_FREE && call->group == group) close_with(agent, call, status, words, fx);
+        if (call->kind == MCPG_AGENT_CALL_FREE || call->group != group || call->call_id == call_id) continue;
+        close_with(agent, call, status, words, fx);
     }
+}
+
+void mcpg__agent_call_end_group(mcpg_agent_t *agent, uint32_t group, mcpg_status_t status, const char *words,
+                                mcpg_agent_effects_t *fx) {
+    mcpg__agent_call_end_others(agent, group, MCPG_AGENT_AUTO_CALL, status, words, fx); /* no call's id */
 }
 
 void mcpg__agent_call_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     for (uint32_t i = 0; i < agent->call_high; i++) {
         mcpg_agent_call_t *call = &agent->calls[i];
         switch ((mcpg_agent_call_kind_t)call->kind) {
-        case MCPG_AGENT_CALL_REGISTER:
-            if (!call->installing) mcpg__agent_group_send_register(agent, call->group, call->call_id, fx);
-            break;
         case MCPG_AGENT_CALL_JOIN:
             if (agent->groups[call->group].registered) mcpg__agent_group_send_join(agent, call, fx);
             break;
         case MCPG_AGENT_CALL_SYNC:
             send_sync(agent, call, fx);
             break;
+        case MCPG_AGENT_CALL_REGISTER: /* with the groups */
         case MCPG_AGENT_CALL_PROPOSE:
         case MCPG_AGENT_CALL_FREE:
             break;
@@ -270,6 +304,15 @@ void mcpg__agent_call_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
 }
 
 /* ---- time-out ---- */
+
+void mcpg__agent_call_paused(mcpg_agent_t *agent, uint64_t late_us) {
+    for (uint32_t i = 0; i < agent->call_high; i++) {
+        mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->kind == MCPG_AGENT_CALL_FREE) continue;
+        call->deadline_us = mcpg__agent_after((mcpg_time_t){call->deadline_us}, late_us);
+        if (call->ask_again_us != 0) call->ask_again_us = mcpg__agent_after((mcpg_time_t){call->ask_again_us}, late_us);
+    }
+}
 
 static void add_within(mcpg_agent_text_t *text, const char *words, uint64_t timeout_us) {
     mcpg__agent_text_add(text, words);

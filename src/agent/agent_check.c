@@ -53,12 +53,17 @@ static uint64_t add_group(uint64_t d, const mcpg_agent_t *agent, const mcpg_agen
     d = mcpg__digest_bytes(d, g->key, g->key_len);
     d = mcpg__digest_bytes(d, g->label, g->label_len);
     d = mcpg__digest_bytes(d, g->device_kind, g->device_kind_len);
-    d = add_view(add_view(add_view(d, g->committed), g->preparing), g->highest);
-    d = mcpg__digest_u64(d, g->next_seq);
+    d = add_view(add_view(add_view(add_view(d, g->committed), g->preparing), g->highest), g->aborted);
+    d = mcpg__digest_u64(mcpg__digest_u64(mcpg__digest_u64(d, g->next_seq), g->again_us), g->left_us);
+    d = add_bits(mcpg__digest_u64(d, (uint64_t)g->refused), g->orphan, g->sync, g->steps, false);
+    d = mcpg__digest_u64(mcpg__digest_u64(d, g->switch_seq), g->sync_first_failed_seq);
+    d = mcpg__digest_bytes(d, &g->sync_failed, sizeof(g->sync_failed));
     for (uint32_t i = 0; i < g->capacity; i++) {
         const mcpg_agent_slot_t *s = &agent->slots[g->base + i];
         d = add_inc(mcpg__digest_u64(d, s->rank.v | (uint64_t)s->view_rank.v << 32), s->inc);
-        d = add_inc(add_bits(d, s->awaiting, s->active, false, false), s->view_inc);
+        d = add_inc(add_bits(d, s->awaiting, s->active, s->left, s->wanted), s->view_inc);
+        d = mcpg__digest_u64(mcpg__digest_u64(d, s->leave_seq), s->wanted_rank.v);
+        d = add_inc(d, s->wanted_inc);
     }
     return d;
 }
@@ -73,7 +78,7 @@ static uint64_t add_call(uint64_t d, const mcpg_agent_call_t *c) {
 
 static uint64_t add_report(uint64_t d, const mcpg_agent_t *agent, const mcpg_agent_report_t *r) {
     d = mcpg__digest_u64(d, (r->used ? 1u : 0u) | (uint64_t)r->group << 32);
-    d = mcpg__digest_u64(mcpg__digest_u64(d, r->report_id), r->seq);
+    d = mcpg__digest_u64(mcpg__digest_u64(mcpg__digest_u64(d, r->report_id), r->seq), r->again_us);
     d = mcpg__digest_bytes(d, &r->cleared, sizeof(r->cleared));
     for (uint32_t i = 0; i < r->failed_count; i++) {
         const mcpg_member_t *m = &agent->failed[r->failed_base + i];
@@ -83,18 +88,30 @@ static uint64_t add_report(uint64_t d, const mcpg_agent_t *agent, const mcpg_age
 }
 
 static uint64_t add_session(uint64_t d, const mcpg_agent_t *a) {
-    const uint64_t words[] = {(uint64_t)a->stage,   a->term,
-                              a->coordinator_id,    a->heartbeat_us,
-                              a->offline_us,        a->attach_deadline_us,
-                              a->retry_at_us,       a->stage_deadline_us,
-                              a->last_heard_us,     a->next_heartbeat_us,
-                              a->lost_at_us,        a->armed_us,
-                              a->attempts,          a->random,
-                              (uint64_t)a->refusal, a->calls_opened,
-                              a->calls_answered,    a->now.us};
+    const uint64_t words[] = {(uint64_t)a->stage,
+                              a->term,
+                              a->coordinator_id,
+                              a->heartbeat_us,
+                              a->offline_us,
+                              a->attach_deadline_us,
+                              a->retry_at_us,
+                              a->stage_deadline_us,
+                              a->last_heard_us,
+                              a->next_heartbeat_us,
+                              a->lost_at_us,
+                              a->armed_us,
+                              a->attempts,
+                              a->random,
+                              (uint64_t)a->refusal,
+                              a->calls_opened,
+                              a->calls_answered,
+                              a->register_again_us,
+                              a->leased_until_us,
+                              a->attach_sent_us,
+                              a->now.us};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) d = mcpg__digest_u64(d, words[i]);
     d = add_bits(d, a->stream_open, a->told_attached, a->lost, a->loss_judged);
-    d = add_bits(d, a->stop_due, false, false, false);
+    d = add_bits(d, a->stop_due, a->rebuilding, false, false);
     d = add_inc(d, a->inc);
     return mcpg__digest_bytes(d, a->refusal_text, a->refusal_len);
 }
@@ -123,6 +140,12 @@ static const char *check_groups(const mcpg_agent_t *agent) {
         if (preparing && mcpg__view_cmp(g->preparing, g->highest) > 0)
             return "I1 a view in preparation is above the highest seen";
         if (g->acked && !preparing) return "I6 an ACK is open for no view";
+        if (preparing && mcpg__view_eq(g->preparing, g->aborted)) return "I1 an aborted view is in preparation";
+        if (mcpg__agent_view_any(g->committed) && mcpg__view_eq(g->committed, g->aborted))
+            return "I1 an aborted view was installed";
+        if (g->preparing.term > agent->term || g->committed.term > agent->term)
+            return "I1 a view is above every coordinator that this process obeyed";
+        if (g->orphan && mcpg__agent_view_any(g->committed)) return "I1 a group without a view has one";
         if (g->stage == MCPG_AGENT_GROUP_OPEN && g->slot.v >= g->capacity) return "I10 own slot is outside the group";
         for (uint32_t k = 0; k < i; k++)
             if (g->stage == MCPG_AGENT_GROUP_OPEN && agent->groups[k].stage == g->stage &&
@@ -171,6 +194,7 @@ const char *mcpg_agent_check(const mcpg_agent_t *agent) {
     if (agent->rank_high > agent->config.max_ranks || agent->group_high > agent->config.max_groups ||
         agent->call_high > agent->config.max_calls || agent->report_high > agent->config.max_reports)
         return "I10 a table is above its limit";
+    if (agent->rebuilding && !mcpg__agent_up(agent)) return "I9 a lost coordinator is taken for one that rebuilds";
     for (uint32_t i = 0; i < agent->rank_high; i++) {
         const mcpg_agent_rank_t *r = &agent->ranks[i];
         if (mcpg__inc_cmp(r->open_inc, r->inc) > 0)

@@ -44,11 +44,13 @@ void mcpg__agent_group_end(mcpg_agent_t *agent, uint32_t index, mcpg_agent_effec
     mcpg__agent_call_end_group(agent, index, MCPG_ABORTED, "the group was destroyed", fx);
     if (group->stage == MCPG_AGENT_GROUP_OPEN) {
         mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_GROUP_GONE)->u.dp_group_gone.gid = group->gid;
-        if (mcpg__agent_up(agent)) {
-            send_leave(group->gid, group->next_seq, fx);
-        } else if (agent->stage != MCPG_AGENT_FAILED) {
+        if (agent->stage != MCPG_AGENT_FAILED) {
             group->stage = MCPG_AGENT_GROUP_LEAVING;
+            group->acked = false;
             free_slots(agent, group);
+            if (!mcpg__agent_up(agent)) return;
+            group->left_us = agent->now.us;
+            send_leave(group->gid, group->next_seq, fx);
             return;
         }
     }
@@ -80,9 +82,20 @@ static const char *declaration_fault(const mcpg_agent_t *agent, const mcpg_agent
     return found ? NULL : "rank_order does not contain this process's rank: only members create a group";
 }
 
+/* The table is full: one whose LEAVE_GROUP was sent at least once gives its place up. */
+static uint32_t spare_leaver(mcpg_agent_t *agent) {
+    for (uint32_t i = 0; i < agent->group_high; i++) {
+        if (agent->groups[i].stage != MCPG_AGENT_GROUP_LEAVING || agent->groups[i].left_us == 0) continue;
+        memset(&agent->groups[i], 0, sizeof(agent->groups[i]));
+        return i;
+    }
+    return agent->config.max_groups;
+}
+
 static uint32_t new_group(mcpg_agent_t *agent, const mcpg_agent_call_register_t *call, mcpg_slot_t slot) {
     uint32_t index = 0;
     while (index < agent->group_high && agent->groups[index].stage != MCPG_AGENT_GROUP_FREE) index++;
+    if (index == agent->config.max_groups) index = spare_leaver(agent);
     if (index == agent->config.max_groups || call->capacity > agent->config.max_slots_total - agent->slots_used)
         return MCPG_AGENT_NO_INDEX;
     if (index == agent->group_high) agent->group_high++;
@@ -119,7 +132,7 @@ void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t index, uint64
     up->order = order;
     up->capacity = group->capacity;
     /* A group that has had a view is not founded again: a process that comes back replaces what it was. */
-    up->is_extension = group->is_extension || !mcpg__view_eq(group->committed, (mcpg_view_id_t){0, 0});
+    up->is_extension = group->is_extension || mcpg__agent_view_any(group->committed);
     up->manual = group->manual;
     up->no_auto_sync = group->no_auto_sync;
 }
@@ -132,8 +145,7 @@ void mcpg__agent_group_register(mcpg_agent_t *agent, const mcpg_agent_call_regis
         return;
     }
     if (agent->stage == MCPG_AGENT_FAILED) {
-        mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
-                                "the coordinator refused this process: create a new context");
+        mcpg__agent_call_refuse_failed(agent, call->call_id, fx);
         return;
     }
     uint32_t index = new_group(agent, call, slot);
@@ -145,7 +157,25 @@ void mcpg__agent_group_register(mcpg_agent_t *agent, const mcpg_agent_call_regis
         mcpg__agent_group_drop(agent, index);
         return;
     }
-    if (mcpg__agent_up(agent)) mcpg__agent_group_send_register(agent, index, call->call_id, fx);
+    if (mcpg__agent_up(agent) && !agent->rebuilding) mcpg__agent_group_send_register(agent, index, call->call_id, fx);
+}
+
+#define WENT_ON "the group went on without this process: destroy it and create it again"
+
+/* Nothing will ever come of this group here. A founder whose call is open has no handle to destroy it with. */
+static void refuse_again(mcpg_agent_t *agent, uint32_t index, mcpg_status_t status, mcpg_agent_effects_t *fx) {
+    bool founding = false;
+    for (uint32_t i = 0; i < agent->call_high; i++)
+        if (agent->calls[i].kind == MCPG_AGENT_CALL_REGISTER && agent->calls[i].group == index) founding = true;
+    agent->groups[index].refused = status;
+    mcpg__agent_call_end_group(agent, index, status, WENT_ON, fx);
+    if (founding) mcpg__agent_group_end(agent, index, fx);
+}
+
+bool mcpg__agent_group_refused(const mcpg_agent_group_t *group, uint64_t call_id, mcpg_agent_effects_t *fx) {
+    if (group->refused == MCPG_OK) return false;
+    mcpg__agent_call_refuse(fx, call_id, (mcpg_status_t)group->refused, WENT_ON);
+    return true;
 }
 
 /* The answer to the machine's own REGISTER after it got a new incarnation. */
@@ -159,12 +189,11 @@ static void registered_again(mcpg_agent_t *agent, uint32_t index, const mcpg_dow
         bool stray = msg->status == MCPG_OK && mcpg__agent_group_find(agent, msg->gid) == MCPG_AGENT_NO_INDEX;
         if (stray) send_leave(msg->gid, 0, fx);
         if (group == NULL || group->stage != MCPG_AGENT_GROUP_OPEN || group->registered) return;
-        mcpg_status_t status = msg->status == MCPG_OK ? MCPG_NOT_FOUND : (mcpg_status_t)msg->status;
-        mcpg__agent_call_end_group(agent, index, status,
-                                   "the group went on without this process: destroy it and create it again", fx);
+        refuse_again(agent, index, msg->status == MCPG_OK ? MCPG_NOT_FOUND : (mcpg_status_t)msg->status, fx);
         return;
     }
     group->registered = true;
+    group->refused = MCPG_OK;
     for (uint32_t i = 0; i < agent->call_high; i++) {
         const mcpg_agent_call_t *call = &agent->calls[i];
         if (call->kind == MCPG_AGENT_CALL_JOIN && call->group == index) mcpg__agent_group_send_join(agent, call, fx);
@@ -197,6 +226,10 @@ static void open_group(mcpg_agent_group_t *group, const mcpg_down_registered_t *
 }
 
 void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registered_t *msg, mcpg_agent_effects_t *fx) {
+    if (msg->status == MCPG_UNAVAILABLE) { /* it gathers what the ranks know: not an answer */
+        agent->register_again_us = mcpg__agent_after(agent->now, MCPG_AGENT_REGISTER_US);
+        return;
+    }
     if (msg->call_id >= MCPG_AGENT_AUTO_CALL) {
         registered_again(agent, (uint32_t)(msg->call_id & UINT32_MAX), msg, fx);
         return;
@@ -228,6 +261,9 @@ void mcpg__agent_group_registered(mcpg_agent_t *agent, const mcpg_down_registere
         mcpg__agent_group_drop(agent, index);
         return;
     }
+    for (uint32_t i = 0; i < agent->group_high; i++) /* it has heard that this process had left it before */
+        if (agent->groups[i].stage == MCPG_AGENT_GROUP_LEAVING && agent->groups[i].gid.v == msg->gid.v)
+            memset(&agent->groups[i], 0, sizeof(agent->groups[i]));
     open_group(group, msg, fx);
     if (!msg->isolated) {
         call->installing = true; /* a founder waits for the first view */
@@ -293,10 +329,10 @@ void mcpg__agent_group_join(mcpg_agent_t *agent, const mcpg_agent_call_join_t *c
         return;
     }
     if (agent->stage == MCPG_AGENT_FAILED) {
-        mcpg__agent_call_refuse(fx, call->call_id, MCPG_UNAVAILABLE,
-                                "the coordinator refused this process: create a new context");
+        mcpg__agent_call_refuse_failed(agent, call->call_id, fx);
         return;
     }
+    if (mcpg__agent_group_refused(group, call->call_id, fx)) return;
     mcpg_agent_call_t *open =
         mcpg__agent_call_open(agent, MCPG_AGENT_CALL_JOIN, call->call_id, index, call->timeout_us, fx);
     if (open != NULL && group->registered && mcpg__agent_up(agent)) mcpg__agent_group_send_join(agent, open, fx);
@@ -315,16 +351,96 @@ void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t 
     (void)mcpg__agent_call_answer(fx, call->call_id, MCPG_OK);
 }
 
-void mcpg__agent_group_resend(mcpg_agent_t *agent, bool renewed, mcpg_agent_effects_t *fx) {
+/* ---- after a loss of contact ---- */
+
+void mcpg__agent_group_send_leaves(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+    for (uint32_t i = 0; i < agent->group_high; i++) {
+        mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage != MCPG_AGENT_GROUP_LEAVING) continue;
+        group->left_us = agent->now.us;
+        send_leave(group->gid, group->next_seq, fx);
+    }
+}
+
+void mcpg__agent_group_heard(mcpg_agent_t *agent, uint64_t sent_us) {
     uint32_t high = agent->group_high;
     for (uint32_t i = 0; i < high; i++) {
-        mcpg_agent_group_t *group = &agent->groups[i];
-        if (group->stage == MCPG_AGENT_GROUP_LEAVING) {
-            send_leave(group->gid, group->next_seq, fx);
+        const mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage == MCPG_AGENT_GROUP_LEAVING && group->left_us != 0 && group->left_us < sent_us)
             mcpg__agent_group_drop(agent, i);
-        } else if (group->stage == MCPG_AGENT_GROUP_OPEN && (renewed || !group->registered)) {
-            group->registered = false;
-            mcpg__agent_group_send_register(agent, i, MCPG_AGENT_AUTO_CALL | i, fx);
-        }
     }
+}
+
+void mcpg__agent_group_resend(mcpg_agent_t *agent, bool renewed, mcpg_agent_effects_t *fx) {
+    for (uint32_t i = 0; renewed && i < agent->group_high; i++) {
+        mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage != MCPG_AGENT_GROUP_OPEN) continue;
+        bool seen = mcpg__agent_view_any(group->committed);
+        if (seen || !mcpg__agent_group_restart(agent, i, fx)) group->registered = false;
+    }
+    agent->register_again_us = 0;
+    mcpg__agent_group_send_registers(agent, fx);
+}
+
+void mcpg__agent_group_send_registers(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+    if (!mcpg__agent_up(agent) || agent->rebuilding) return;
+    for (uint32_t i = 0; i < agent->group_high; i++) {
+        const mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage == MCPG_AGENT_GROUP_OPEN && !group->registered)
+            mcpg__agent_group_send_register(agent, i, MCPG_AGENT_AUTO_CALL | i, fx);
+    }
+    for (uint32_t i = 0; i < agent->call_high; i++) {
+        const mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->kind == MCPG_AGENT_CALL_REGISTER && !call->installing)
+            mcpg__agent_group_send_register(agent, call->group, call->call_id, fx);
+    }
+}
+
+static bool again_due(const mcpg_agent_t *agent) {
+    return agent->register_again_us != 0 && mcpg__agent_up(agent) && !agent->rebuilding;
+}
+
+void mcpg__agent_group_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+    if (!again_due(agent) || agent->now.us < agent->register_again_us) return;
+    agent->register_again_us = 0;
+    mcpg__agent_group_send_registers(agent, fx);
+}
+
+uint64_t mcpg__agent_group_deadline(const mcpg_agent_t *agent) {
+    return again_due(agent) ? agent->register_again_us : MCPG_AGENT_NEVER;
+}
+
+/* What the first declaration said stays; all that was learned since goes. */
+static void forget_answers(mcpg_agent_t *agent, mcpg_agent_group_t *group) {
+    for (uint32_t i = 0; i < group->capacity; i++) {
+        mcpg_agent_slot_t *s = &agent->slots[group->base + i];
+        mcpg_rank_t rank = s->rank;
+        memset(s, 0, sizeof(*s));
+        s->rank = rank;
+    }
+    const mcpg_view_id_t none = {0, 0};
+    group->stage = MCPG_AGENT_GROUP_ASKED;
+    group->gid.v = 0;
+    group->registered = group->isolated = group->syncing = group->acked = group->in_doubt = group->orphan = false;
+    group->committed = group->preparing = group->highest = group->aborted = none;
+    group->refused = MCPG_OK;
+    group->member_count = 0;
+    group->next_seq = group->again_us = 0;
+}
+
+bool mcpg__agent_group_restart(mcpg_agent_t *agent, uint32_t index, mcpg_agent_effects_t *fx) {
+    mcpg_agent_group_t *group = &agent->groups[index];
+    mcpg_agent_call_t *founding = NULL;
+    for (uint32_t i = 0; i < agent->call_high; i++) {
+        mcpg_agent_call_t *call = &agent->calls[i];
+        if (call->group == index && call->kind == MCPG_AGENT_CALL_REGISTER && call->installing) founding = call;
+    }
+    if (founding == NULL) return false;
+    uint64_t call_id = founding->call_id;
+    mcpg__agent_report_drop_group(agent, index);
+    mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_GROUP_GONE)->u.dp_group_gone.gid = group->gid;
+    founding->installing = false;
+    forget_answers(agent, group);
+    mcpg__agent_call_end_others(agent, index, call_id, MCPG_UNAVAILABLE, "the group is being formed again", fx);
+    return true;
 }

@@ -15,7 +15,6 @@
 
 #include "agent/agent_host_internal.h"
 
-#define DIGEST_EVERY           64u
 #define EVENTLOG_SEGMENT_BYTES 0u /* the log's default */
 
 /* ---- posting ---- */
@@ -50,15 +49,12 @@ void mcpg__host_push_pending(mcpg_agent_host_t *host, const host_pending_t *pend
 
 /* ---- stepping ---- */
 
-static void log_record(mcpg_agent_host_t *host, uint16_t kind, uint16_t flags, mcpg_time_t now, const uint8_t *payload,
-                       size_t len) {
-    mcpg_record_t r = {
-        .kind = kind, .flags = flags, .seq = host->event_seq, .now = now, .payload = payload, .len = (uint32_t)len};
-    mcpg__eventlog_append(host->eventlog, &r);
-}
-
-static void put_u64(uint8_t *b, uint64_t v) {
-    for (int i = 0; i < 8; i++) b[i] = (uint8_t)(v >> (8 * i));
+static void check_eventlog(mcpg_agent_host_t *host) {
+    if (!mcpg__eventlog_is_full(host->eventlog)) return;
+    mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off event %llu: its disk is full, the job goes on without it",
+              (unsigned long long)host->event_seq);
+    mcpg__eventlog_close(host->eventlog);
+    host->eventlog = NULL;
 }
 
 static void step(mcpg_agent_host_t *host, const mcpg_agent_event_t *ev, const uint8_t *payload, size_t len) {
@@ -68,20 +64,20 @@ static void step(mcpg_agent_host_t *host, const mcpg_agent_event_t *ev, const ui
         return;
     }
     host->event_seq++;
-    log_record(host, MCPG_REC_EVENT, (uint16_t)ev->kind, ev->now, payload, len);
+    mcpg__eventlog_event(host->eventlog, host->event_seq, ev->now, (uint16_t)ev->kind, payload, len);
     mcpg_agent_effects_reset(&host->effects);
     mcpg_incarnation_t inc = {0, 0};
     pthread_mutex_lock(&host->machine_mu);
     mcpg_status_t status = mcpg_agent_step(host->machine, ev, &host->effects);
     bool attached = mcpg_agent_attached(host->machine, &inc);
-    uint64_t digest = host->event_seq % DIGEST_EVERY == 0 ? mcpg_agent_digest(host->machine) : 0;
+    uint64_t digest = mcpg__eventlog_digest_due(host->event_seq) ? mcpg_agent_digest(host->machine) : 0;
     pthread_mutex_unlock(&host->machine_mu);
-    uint8_t word[8];
     if (host->eventlog != NULL) {
-        put_u64(word, mcpg__agent_effects_crc(&host->effects, host->scratch, HOST_SCRATCH_CAP));
-        log_record(host, MCPG_REC_EFFECTS, (uint16_t)host->effects.count, ev->now, word, 4);
-        put_u64(word, digest);
-        if (host->event_seq % DIGEST_EVERY == 0) log_record(host, MCPG_REC_DIGEST, 0, ev->now, word, 8);
+        uint32_t crc = mcpg__agent_effects_crc(&host->effects, host->scratch, HOST_SCRATCH_CAP);
+        mcpg__eventlog_effects(host->eventlog, host->event_seq, ev->now, host->effects.count, crc);
+        if (mcpg__eventlog_digest_due(host->event_seq))
+            mcpg__eventlog_digest(host->eventlog, host->event_seq, ev->now, digest);
+        check_eventlog(host);
     }
     if (status != MCPG_OK) {
         mcpg__log(&host->log, MCPG_LOG_DEBUG, "event_refused kind %s status %s", mcpg__agent_event_name(ev->kind),
@@ -168,10 +164,25 @@ void mcpg__host_connect(mcpg_agent_host_t *host) {
     mcpg_status_t status = host->config.rpc->client_connect(host->client->client);
     if (status == MCPG_OK) {
         host->stream_open = true;
+        mcpg__frames_rx_reset(host->frames);
         return;
     }
     mcpg__log(&host->log, MCPG_LOG_WARN, "connect_failed status %s", mcpg_status_name(status));
     mcpg__host_push_pending(host, &(host_pending_t){.kind = MCPG_AGENT_EV_DISCONNECTED});
+}
+
+/* A frame that does not fit what the stream carried before: nothing after it would, so the stream ends. */
+static void on_frame(mcpg_agent_host_t *host, const uint8_t *frame, size_t len) {
+    mcpg_bytes_t whole;
+    mcpg_status_t status = mcpg__frames_rx_take(host->frames, frame, len, &whole);
+    if (status == MCPG_OK) {
+        step_encoded(host, MCPG_AGENT_EV_MSG, whole.ptr, whole.len);
+        return;
+    }
+    mcpg__log(&host->log, MCPG_LOG_WARN, "frame_refused bytes %zu status %s: the stream is closed", len,
+              mcpg_status_name(status));
+    host->stream_closing = true;
+    host->config.rpc->client_disconnect(host->client->client);
 }
 
 /* On the caller's stack; the item carries its address. */
@@ -234,7 +245,7 @@ static void on_item(void *user, const mcpg_exec_item_t *item) {
         if (!stale) on_stream_closed(host);
         break;
     case MCPG_AGENT_EV_MSG:
-        if (!stale && !host->stream_closing) step_encoded(host, MCPG_AGENT_EV_MSG, item->bytes, item->len);
+        if (!stale && !host->stream_closing) on_frame(host, item->bytes, item->len);
         break;
     default:
         step_encoded(host, (mcpg_agent_ev_kind_t)item->kind, item->bytes, item->len);
@@ -262,8 +273,8 @@ static void rpc_closed(void *user, mcpg_status_t why) {
     MCPG_ASSERT(mcpg__host_post(c->host, &item, true));
 }
 
-static mcpg_status_t client_new(mcpg_agent_host_t *host, const char *address, uint64_t generation, host_client_t **out,
-                                char *error, size_t error_cap) {
+static mcpg_status_t client_new(mcpg_agent_host_t *host, const char *address, mcpg_credentials_t *credentials,
+                                uint64_t generation, host_client_t **out, char *error, size_t error_cap) {
     host_client_t *c = calloc(1, sizeof(*c));
     if (c == NULL) return MCPG_NO_MEMORY;
     c->host = host;
@@ -271,7 +282,8 @@ static mcpg_status_t client_new(mcpg_agent_host_t *host, const char *address, ui
     (void)snprintf(c->address, sizeof(c->address), "%s", address);
     mcpg_rpc_client_events_t events = {
         .user = c, .connected = rpc_connected, .message = rpc_message, .closed = rpc_closed};
-    mcpg_status_t status = host->config.rpc->client_create(c->address, &events, &c->client, error, error_cap);
+    mcpg_status_t status =
+        host->config.rpc->client_create(c->address, credentials, &events, &c->client, error, error_cap);
     if (status != MCPG_OK) {
         free(c);
         return status;
@@ -301,13 +313,14 @@ static bool swap_client(mcpg_agent_host_t *host, host_client_t *fresh, host_clie
     return posted;
 }
 
-mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error, size_t error_cap) {
+mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, mcpg_credentials_t *credentials,
+                                    char *error, size_t error_cap) {
     MCPG_ASSERT(!mcpg__executor_is_current(host->executor));
     host_client_t *fresh = NULL, *old = NULL;
     pthread_mutex_lock(&host->calls_mu);
     uint64_t generation = ++host->next_call_id; /* any number that was not used before */
     pthread_mutex_unlock(&host->calls_mu);
-    MCPG_TRY(client_new(host, address, generation, &fresh, error, error_cap));
+    MCPG_TRY(client_new(host, address, credentials, generation, &fresh, error, error_cap));
     if (!swap_client(host, fresh, &old)) {
         client_free(host, fresh);
         (void)snprintf(error, error_cap, "the agent's queue is full: try again");
@@ -352,8 +365,10 @@ static void open_eventlog(mcpg_agent_host_t *host) {
         status =
             mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, config, (uint32_t)len, EVENTLOG_SEGMENT_BYTES, &host->eventlog);
     if (status != MCPG_OK)
-        mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off dir %s status %s", host->config.event_log_dir,
-                  mcpg_status_name(status));
+        mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off dir %s status %s: give a folder that exists and has room",
+                  host->config.event_log_dir, mcpg_status_name(status));
+    else
+        mcpg__log(&host->log, MCPG_LOG_INFO, "event_log path %s", prefix);
 }
 
 static void host_free(mcpg_agent_host_t *host) {
@@ -364,6 +379,7 @@ static void host_free(mcpg_agent_host_t *host) {
     pthread_mutex_destroy(&host->calls_mu);
     pthread_mutex_destroy(&host->machine_mu);
     free(host->scratch);
+    mcpg__frames_rx_free(host->frames);
     free(host->arena.base);
     free(host->pending);
     free(host->effects.items);
@@ -391,10 +407,11 @@ static mcpg_status_t host_allocate(mcpg_agent_host_t *host) {
     host->pending_cap = 64;
     host->pending = zalloc16(host->pending_cap * sizeof(host_pending_t));
     host->scratch = zalloc16(HOST_SCRATCH_CAP);
+    host->frames = mcpg__frames_rx_new();
     host->arena.cap = MCPG_DECODE_ARENA_CAP;
     host->arena.base = zalloc16(host->arena.cap);
     if (host->machine_mem == NULL || host->effects.items == NULL || host->effects.arena == NULL ||
-        host->pending == NULL || host->scratch == NULL || host->arena.base == NULL)
+        host->pending == NULL || host->scratch == NULL || host->frames == NULL || host->arena.base == NULL)
         return MCPG_NO_MEMORY;
     mcpg_link_manager_out_t out = {.user = host,
                                    .open = links_open,
@@ -402,7 +419,8 @@ static mcpg_status_t host_allocate(mcpg_agent_host_t *host) {
                                    .check = links_check,
                                    .link_event = links_event,
                                    .death_event = links_death};
-    MCPG_TRY(mcpg__link_manager_create(&out, a->max_ranks, &host->links));
+    mcpg_link_retry_t retry = {.first_us = a->timers.link_retry_us, .last_us = a->timers.link_retry_max_us};
+    MCPG_TRY(mcpg__link_manager_create(&out, a->max_ranks, retry, &host->links));
     return mcpg_agent_init(host->machine_mem, size, a, &host->machine);
 }
 
@@ -456,7 +474,7 @@ mcpg_status_t mcpg__agent_host_start(const mcpg_agent_host_config_t *config, mcp
         goto err_free;
     }
     host->next_call_id = 1;
-    status = client_new(host, config->coordinator, 1, &host->client, error, error_cap);
+    status = client_new(host, config->coordinator, config->credentials, 1, &host->client, error, error_cap);
     if (status != MCPG_OK) goto err_executor;
     host->config.coordinator = host->client->address;
     if (config->observe != NULL) config->observe(config->user, &host->observer);

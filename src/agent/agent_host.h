@@ -14,7 +14,8 @@
 typedef struct mcpg_agent_host mcpg_agent_host_t;
 typedef struct {
     const mcpg_rpc_ops_t *rpc;
-    const char *coordinator; /* address */
+    const char *coordinator;         /* address */
+    mcpg_credentials_t *credentials; /* for it; NULL: plaintext; a reference is taken */
     mcpg_agent_config_t agent;
     const mcpg_dp_ops_t *dp_ops;
     void *dp;
@@ -34,8 +35,8 @@ const mcpg_dp_observer_t *mcpg__agent_host_observer(mcpg_agent_host_t *host); /*
 
 /* From now on the agent's coordinator is at address (a closing one was followed by another). The present stream counts
  * as lost. Blocks until the old stream is gone; any thread but the executor's. */
-MCPG_MUST_USE mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address, char *error,
-                                                  size_t error_cap);
+MCPG_MUST_USE mcpg_status_t mcpg__agent_host_move(mcpg_agent_host_t *host, const char *address,
+                                                  mcpg_credentials_t *credentials, char *error, size_t error_cap);
 
 /* A blocking call: fills call_id itself, waits for CALL_DONE. text_out (cap bytes) gets the sentence of a refusal.
  * BUSY: queue full. */

@@ -12,6 +12,8 @@
 #define CALL_DEFAULT_US  300000000u
 #define CALL_BACKSTOP_US 30000000u /* beyond a call's own limit: the machine should have answered long ago */
 #define LEAVE_LIMIT_US   5000000u
+#define ROOM_LIMIT_US    1000000u
+#define SLICE_US         1000000u
 
 void mcpg__host_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
@@ -63,6 +65,30 @@ void mcpg__host_fail_calls(mcpg_agent_host_t *host, uint64_t only_id, mcpg_statu
     pthread_mutex_unlock(&host->calls_mu);
 }
 
+/* A goodbye that nobody hears would leave the others waiting for this process: it waits for room, the rest may try
+ * again. */
+static bool post_call(mcpg_agent_host_t *host, const mcpg_exec_item_t *item) {
+    bool goodbye = item->kind == MCPG_AGENT_EV_CALL_LEAVE || item->kind == MCPG_AGENT_EV_CALL_DETACH;
+    uint64_t until_us = mcpg__now().us + (goodbye ? ROOM_LIMIT_US : 0);
+    while (!mcpg__host_post(host, item, false)) { /* bounded: by ROOM_LIMIT_US */
+        if (mcpg__now().us >= until_us) return false;
+        struct timespec pause = {.tv_nsec = 1000000};
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+/* In slices: time in which this process was stopped does not count, as it does not in the machine. */
+static void wait_done(mcpg_agent_host_t *host, host_call_t *call, uint64_t limit_us) {
+    uint64_t left_us = limit_us;
+    while (!call->done && left_us > 0) {
+        uint64_t begin_us = mcpg__now().us, slice_us = left_us < SLICE_US ? left_us : SLICE_US;
+        while (!call->done && mcpg__host_cond_wait(&call->cond, &host->calls_mu, begin_us + slice_us)) {
+        }
+        left_us -= slice_us;
+    }
+}
+
 /* ev has everything but the call id, which goes to *id_at inside it. */
 static mcpg_status_t run_call(mcpg_agent_host_t *host, mcpg_agent_event_t *ev, uint64_t *id_at, uint64_t limit_us,
                               bool stopping, mcpg_agent_call_done_t *done_out, char *text_out, size_t text_cap) {
@@ -87,13 +113,11 @@ static mcpg_status_t run_call(mcpg_agent_host_t *host, mcpg_agent_event_t *ev, u
     size_t len = 0;
     mcpg_status_t status = mcpg__agent_event_encode(ev, buf, sizeof(buf), &len);
     mcpg_exec_item_t item = {.kind = (uint32_t)ev->kind, .bytes = buf, .len = len};
-    if (status == MCPG_OK && !mcpg__host_post(host, &item, false)) status = MCPG_BUSY;
+    if (status == MCPG_OK && !post_call(host, &item)) status = MCPG_BUSY;
     if (status != MCPG_OK) mcpg__host_fail_calls(host, call.id, status, "the agent's queue is full: try again");
 
-    uint64_t deadline = mcpg__now().us + limit_us;
     pthread_mutex_lock(&host->calls_mu);
-    while (!call.done && mcpg__host_cond_wait(&call.cond, &host->calls_mu, deadline)) {
-    }
+    wait_done(host, &call, limit_us);
     if (!call.done) {
         (void)unlink_call(host, call.id);
         finish(&call, MCPG_TIMED_OUT, "the agent did not answer: this is a bug, see the event log", 58);

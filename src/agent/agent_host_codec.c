@@ -31,7 +31,12 @@ static void put_timers(mcpg_put_t *o, const mcpg_timers_t *t) {
     mcpg__put_u64(o, t->coordinator_grace_us);
     mcpg__put_u64(o, t->collective_timeout_us);
     mcpg__put_u64(o, t->p2p_timeout_us);
+    mcpg__put_u64(o, t->failover_us);
+    mcpg__put_u64(o, t->settle_us);
+    mcpg__put_u64(o, t->link_retry_us);
+    mcpg__put_u64(o, t->link_retry_max_us);
 }
+_Static_assert(sizeof(mcpg_timers_t) == 12 * sizeof(uint64_t), "every timer is in the log's configuration");
 
 static bool get_bool(mcpg_get_t *in) {
     return mcpg__get_u8(in) != 0;
@@ -56,6 +61,10 @@ static void get_timers(mcpg_get_t *in, mcpg_timers_t *t) {
     t->coordinator_grace_us = mcpg__get_u64(in);
     t->collective_timeout_us = mcpg__get_u64(in);
     t->p2p_timeout_us = mcpg__get_u64(in);
+    t->failover_us = mcpg__get_u64(in);
+    t->settle_us = mcpg__get_u64(in);
+    t->link_retry_us = mcpg__get_u64(in);
+    t->link_retry_max_us = mcpg__get_u64(in);
 }
 
 static void encode_register(mcpg_put_t *o, const mcpg_agent_call_register_t *r) {
@@ -121,6 +130,7 @@ mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *e, uint8_t *buf
     case MCPG_AGENT_EV_TIMER:
         break;
     case MCPG_AGENT_EV_MSG:
+    case MCPG_AGENT_EV_VIEW_TOLD:
     case MCPG_AGENT_EV__COUNT:
         return MCPG_INVALID_ARGUMENT;
     case MCPG_AGENT_EV_LINK:
@@ -141,6 +151,7 @@ mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *e, uint8_t *buf
         mcpg__put_u32(&o, e->u.held.gid.v);
         put_view(&o, e->u.held.view);
         mcpg__put_u64(&o, e->u.held.next_seq);
+        mcpg__put_u8(&o, e->u.held.steps);
         break;
     case MCPG_AGENT_EV_CALL_REGISTER:
         encode_register(&o, &e->u.call_register);
@@ -151,6 +162,12 @@ mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *e, uint8_t *buf
     case MCPG_AGENT_EV_CALL_LEAVE:
     case MCPG_AGENT_EV_CALL_DETACH:
         encode_call(&o, e);
+        break;
+    case MCPG_AGENT_EV_VIEW_ASKED:
+        mcpg__put_u32(&o, e->u.view_asked.rank.v);
+        put_inc(&o, e->u.view_asked.inc);
+        mcpg__put_u32(&o, e->u.view_asked.gid.v);
+        put_view(&o, e->u.view_asked.view);
         break;
     }
     if (o.bad) return MCPG_LIMIT;
@@ -236,6 +253,11 @@ mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_aren
         MCPG_TRY(mcpg__down_unpack(buf, len, arena, msg));
         e->u.msg = msg;
         return MCPG_OK;
+    case MCPG_AGENT_EV_VIEW_TOLD:
+        MCPG_TRY(mcpg__down_unpack(buf, len, arena, msg));
+        if (msg->kind != MCPG_DOWN_COMMIT && msg->kind != MCPG_DOWN_ABORT) return MCPG_CORRUPT;
+        e->u.view_told = msg;
+        return MCPG_OK;
     case MCPG_AGENT_EV_LINK:
         e->u.link.rank.v = mcpg__get_u32(&in);
         e->u.link.inc = get_inc(&in);
@@ -254,6 +276,7 @@ mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_aren
         e->u.held.gid.v = mcpg__get_u32(&in);
         e->u.held.view = get_view(&in);
         e->u.held.next_seq = mcpg__get_u64(&in);
+        e->u.held.steps = get_bool(&in);
         break;
     case MCPG_AGENT_EV_CALL_REGISTER:
         ok = decode_register(&in, arena, &e->u.call_register);
@@ -264,6 +287,12 @@ mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_aren
     case MCPG_AGENT_EV_CALL_LEAVE:
     case MCPG_AGENT_EV_CALL_DETACH:
         decode_call(&in, e);
+        break;
+    case MCPG_AGENT_EV_VIEW_ASKED:
+        e->u.view_asked.rank.v = mcpg__get_u32(&in);
+        e->u.view_asked.inc = get_inc(&in);
+        e->u.view_asked.gid.v = mcpg__get_u32(&in);
+        e->u.view_asked.view = get_view(&in);
         break;
     case MCPG_AGENT_EV__COUNT:
         return MCPG_INVALID_ARGUMENT;
@@ -369,6 +398,11 @@ static void encode_effect(mcpg_put_t *o, const mcpg_agent_effect_t *f) {
     case MCPG_AGENT_FX_STOP:
     case MCPG_AGENT_FX__COUNT:
         break;
+    case MCPG_AGENT_FX_LINK_TELL_VIEW:
+        mcpg__put_u32(o, f->u.link_tell_view.rank.v);
+        put_inc(o, f->u.link_tell_view.inc);
+        effect_msg(o, NULL, f->u.link_tell_view.msg);
+        break;
     case MCPG_AGENT_FX_ARM_TIMER:
         mcpg__put_u64(o, f->u.arm_timer.us);
         break;
@@ -390,8 +424,10 @@ static void encode_effect(mcpg_put_t *o, const mcpg_agent_effect_t *f) {
         mcpg__put_u8(o, f->u.dp_group.no_auto_sync);
         break;
     case MCPG_AGENT_FX_DP_HOLD:
-    case MCPG_AGENT_FX_DP_RELEASE: {
+    case MCPG_AGENT_FX_DP_RELEASE:
+    case MCPG_AGENT_FX_LINK_ASK_VIEW: {
         const mcpg_agent_dp_view_t *v = f->kind == MCPG_AGENT_FX_DP_HOLD ? &f->u.dp_hold : &f->u.dp_release;
+        if (f->kind == MCPG_AGENT_FX_LINK_ASK_VIEW) v = &f->u.link_ask_view;
         mcpg__put_u32(o, v->gid.v);
         put_view(o, v->view);
         break;

@@ -1,7 +1,8 @@
 /* agent_host_codec.h: the canonical encoding of the agent machine's events, config and effects.
  *
  * One encoding serves three uses: items of the executor's queue, payloads of the event log, and replay. Little endian,
- * field by field, never struct memory. An encoded MSG is the message's wire bytes, with no parsing before the executor.
+ * field by field, never struct memory. An encoded MSG or VIEW_TOLD is the message's wire bytes, with no parsing before
+ * the executor.
  */
 #ifndef MCPG_AGENT_AGENT_HOST_CODEC_H
 #define MCPG_AGENT_AGENT_HOST_CODEC_H
@@ -9,14 +10,14 @@
 #include "agent/agent.h"
 #include "common/codec.h"
 
-#define MCPG_AGENT_EVENT_CAP  32768u /* an encoded event that is not MSG always fits */
+#define MCPG_AGENT_EVENT_CAP  32768u /* an encoded event that is not MSG or VIEW_TOLD always fits */
 #define MCPG_AGENT_CONFIG_CAP 1024u
 
-/* Everything but now and kind; not for MSG. LIMIT when it does not fit. */
+/* Everything but now and kind; not for MSG and VIEW_TOLD. LIMIT when it does not fit. */
 MCPG_MUST_USE mcpg_status_t mcpg__agent_event_encode(const mcpg_agent_event_t *event, uint8_t *buf, size_t cap,
                                                      size_t *len_out);
-/* out->now and out->kind are set by the caller before. Borrows from buf and arena. For MSG, msg receives the message
- * and out->u.msg points to it. CORRUPT: malformed. */
+/* out->now and out->kind are set by the caller before. Borrows from buf and arena. For MSG and VIEW_TOLD, msg receives
+ * the message and out points to it. CORRUPT: malformed. */
 MCPG_MUST_USE mcpg_status_t mcpg__agent_event_decode(const uint8_t *buf, size_t len, mcpg_arena_t *arena,
                                                      mcpg_down_msg_t *msg, mcpg_agent_event_t *out);
 MCPG_MUST_USE mcpg_status_t mcpg__agent_config_encode(const mcpg_agent_config_t *config, uint8_t *buf, size_t cap,

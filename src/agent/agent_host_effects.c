@@ -40,10 +40,18 @@ static void fx_dp_group(mcpg_agent_host_t *host, const mcpg_agent_dp_group_t *g)
 }
 
 static void fx_dp_hold(mcpg_agent_host_t *host, const mcpg_agent_dp_view_t *v) {
-    uint64_t next_seq = host->config.dp_ops->hold(host->config.dp, v->gid);
+    bool steps = false;
+    uint64_t next_seq = host->config.dp_ops->hold(host->config.dp, v->gid, &steps);
     host_pending_t held = {.kind = MCPG_AGENT_EV_HELD,
-                           .u.held = {.gid = v->gid, .view = v->view, .next_seq = next_seq}};
+                           .u.held = {.gid = v->gid, .view = v->view, .next_seq = next_seq, .steps = steps}};
     mcpg__host_push_pending(host, &held);
+}
+
+static void fx_tell_view(mcpg_agent_host_t *host, const mcpg_agent_tell_view_t *tell) {
+    size_t len = 0;
+    mcpg_status_t status = mcpg__down_pack(tell->msg, host->scratch, HOST_SCRATCH_CAP, &len);
+    MCPG_ASSERT(status == MCPG_OK); /* it came as a message */
+    host->config.dp_ops->tell_view(host->config.dp, tell->rank, tell->inc, host->scratch, len);
 }
 
 static void fx_disconnect(mcpg_agent_host_t *host) {
@@ -110,6 +118,12 @@ static void run_effect(mcpg_agent_host_t *host, const mcpg_agent_effect_t *f) {
     case MCPG_AGENT_FX_STOP:
         host->stopped = true;
         break;
+    case MCPG_AGENT_FX_LINK_ASK_VIEW:
+        ops->ask_view(dp, f->u.link_ask_view.gid, f->u.link_ask_view.view);
+        break;
+    case MCPG_AGENT_FX_LINK_TELL_VIEW:
+        fx_tell_view(host, &f->u.link_tell_view);
+        break;
     case MCPG_AGENT_FX__COUNT:
         break;
     }
@@ -152,11 +166,33 @@ static bool see_op_failed(void *user, mcpg_gid_t gid, uint64_t report_id, uint64
     return mcpg__host_post(user, &item, false);
 }
 
+/* Lost when the queue is full: it is asked again. */
+static void see_view_asked(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_gid_t gid, mcpg_view_id_t view) {
+    uint8_t buf[64];
+    size_t len = 0;
+    mcpg_agent_event_t ev;
+    memset(&ev, 0, sizeof(ev));
+    ev.kind = MCPG_AGENT_EV_VIEW_ASKED;
+    ev.u.view_asked = (mcpg_agent_view_asked_ev_t){.rank = rank, .inc = inc, .gid = gid, .view = view};
+    MCPG_ASSERT(mcpg__agent_event_encode(&ev, buf, sizeof(buf), &len) == MCPG_OK);
+    mcpg_exec_item_t item = {.kind = MCPG_AGENT_EV_VIEW_ASKED, .bytes = buf, .len = len};
+    (void)mcpg__host_post(user, &item, false);
+}
+
+static void see_view_told(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes, size_t len) {
+    (void)rank; /* whoever relays it: it is the coordinator's word */
+    (void)inc;
+    mcpg_exec_item_t item = {.kind = MCPG_AGENT_EV_VIEW_TOLD, .bytes = bytes, .len = len};
+    (void)mcpg__host_post(user, &item, false);
+}
+
 void mcpg__host_init_observer(mcpg_agent_host_t *host) {
     host->observer = (mcpg_dp_observer_t){.user = host,
                                           .link_up = see_link_up,
                                           .link_lost = see_link_lost,
                                           .link_checked = see_link_checked,
                                           .death = see_death,
-                                          .op_failed = see_op_failed};
+                                          .op_failed = see_op_failed,
+                                          .view_asked = see_view_asked,
+                                          .view_told = see_view_told};
 }

@@ -15,6 +15,7 @@
 #include "agent/link_manager.h"
 #include "common/eventlog.h"
 #include "common/executor.h"
+#include "common/frames.h"
 
 #define HOST_QUEUE_CAP     4096u
 #define HOST_QUEUE_RESERVE 64u /* room for what may not be refused: connected, closed, start, move */
@@ -78,7 +79,8 @@ struct mcpg_agent_host {
     host_pending_t *pending;
     size_t pending_head, pending_count, pending_cap;
     mcpg_arena_t arena;
-    uint8_t *scratch; /* MCPG_MSG_CAP + room */
+    uint8_t *scratch;         /* MCPG_MSG_CAP + room */
+    mcpg_frames_rx_t *frames; /* of the present stream */
     mcpg_eventlog_t *eventlog;
     uint64_t event_seq;
 

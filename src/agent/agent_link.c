@@ -89,6 +89,12 @@ static void apply_info(mcpg_agent_t *agent, const mcpg_rank_info_t *info, uint64
     r->inc = info->inc;
     r->state = info->state;
     r->dead = info->dead && info->state == MCPG_RANK_OFFLINE;
+    if (r->dead && (!r->proved || mcpg__inc_cmp(info->inc, r->proved_inc) > 0)) {
+        /* For another coordinator, which was not told. */
+        r->proved = true;
+        r->proved_inc = info->inc;
+        r->proof = MCPG_PROOF_RELAYED;
+    }
     if (info->endpoint.len <= MCPG_ENDPOINT_CAP && info->state != MCPG_RANK_OFFLINE) {
         r->host_id = info->host_id;
         r->pid = info->pid;
@@ -112,15 +118,19 @@ void mcpg__agent_link_states(mcpg_agent_t *agent, const mcpg_down_rank_states_t 
         mcpg__rankset_add(&named, info->rank.v);
         apply_info(agent, info, msg->check_id, fx);
     }
-    if (!msg->full) return;
+    if (!msg->full) return; /* ranks that are not named are as they were */
     for (uint32_t i = 0; i < agent->rank_high; i++) {
         mcpg_agent_rank_t *r = &agent->ranks[i];
+        if (msg->end != 0 && (i < msg->first || i >= msg->end)) continue; /* of another part */
         if (!r->listed || mcpg__rankset_has(&named, i)) continue;
         r->listed = false;
         if (r->state == MCPG_RANK_OFFLINE) continue;
         r->state = MCPG_RANK_OFFLINE;
         notify_state(i, r->state, fx);
     }
+    if (!agent->rebuilding) return;
+    agent->rebuilding = false; /* it knows now what the ranks know */
+    mcpg__agent_group_send_registers(agent, fx);
 }
 
 void mcpg__agent_link_event(mcpg_agent_t *agent, const mcpg_agent_link_ev_t *event, mcpg_agent_effects_t *fx) {
@@ -158,16 +168,20 @@ bool mcpg__agent_link_proved_dead(const mcpg_agent_t *agent, mcpg_rank_t rank, m
     return order < 0 || (order == 0 && r->dead);
 }
 
-static void resend_death(mcpg_agent_t *agent, uint32_t rank, mcpg_agent_effects_t *fx) {
+static void resend_death(mcpg_agent_t *agent, uint32_t rank, bool other, mcpg_agent_effects_t *fx) {
     const mcpg_agent_rank_t *r = &agent->ranks[rank];
-    if (r->proved && !r->dead && mcpg__inc_cmp(r->proved_inc, r->inc) >= 0) send_death(rank, r, fx);
+    if (r->proved && (other || !r->dead) && mcpg__inc_cmp(r->proved_inc, r->inc) >= 0) send_death(rank, r, fx);
 }
 
-void mcpg__agent_link_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+void mcpg__agent_link_tell_deaths(mcpg_agent_t *agent, bool other, mcpg_agent_effects_t *fx) {
+    for (uint32_t i = 0; i < agent->rank_high; i++) resend_death(agent, i, other, fx);
+}
+
+void mcpg__agent_link_resend(mcpg_agent_t *agent, bool other, mcpg_agent_effects_t *fx) {
     for (uint32_t i = 0; i < agent->rank_high; i++) {
         const mcpg_agent_rank_t *r = &agent->ranks[i];
         if (r->link != MCPG_AGENT_LINK_NONE && !r->dead) send_link(i, r->link_inc, r->link, 0, fx);
-        resend_death(agent, i, fx);
+        resend_death(agent, i, other, fx);
     }
 }
 
@@ -178,6 +192,5 @@ void mcpg__agent_link_close_all(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
         close_link(r, i, false, fx);
         r->link = MCPG_AGENT_LINK_NONE;
         r->link_inc = (mcpg_incarnation_t){0, 0};
-        resend_death(agent, i, fx);
     }
 }

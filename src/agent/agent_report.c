@@ -1,8 +1,9 @@
 /* agent_report.c: operations with failed ranks that wait to be judged: OP_FAILED up, DP_RESOLVE down.
  *
  * A report ends OK when this rank itself or each failed slot has left the newest view (or is another incarnation
- * there), was cleared by RECONCILED, or, while the coordinator is lost, is proved dead; one offline time after the loss
- * it ends with COORDINATOR_LOST. Manual groups wait for nothing. It must never change a membership (I7).
+ * there), was cleared by RECONCILED, or, for one offline time after the coordinator was last heard, is proved dead; one
+ * offline time after the loss it ends with COORDINATOR_LOST. Manual groups wait for nothing. It must never
+ * change a membership (I7).
  */
 #include "agent/agent_state.h"
 
@@ -32,23 +33,44 @@ void mcpg__agent_report_drop_group(mcpg_agent_t *agent, uint32_t group) {
         if (agent->reports[i].used && agent->reports[i].group == group) drop_report(agent, i);
 }
 
-static bool settled(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, const mcpg_member_t *failed) {
-    if (failed->slot.v >= group->capacity) return true;
-    /* Out itself, or not in yet: it takes no part, and no later COMMIT need ever name the slot. */
-    if (!mcpg__agent_view_has_self(agent, group)) return true;
-    const mcpg_agent_slot_t *s = &agent->slots[group->base + failed->slot.v];
-    if (!s->active || !mcpg__inc_eq(s->view_inc, failed->inc)) return true;
-    return agent->lost && mcpg__agent_link_proved_dead(agent, failed->rank, failed->inc);
+/* Proof of death alone settles a slot only while no coordinator can have gone on without this rank: it has heard from
+ * it within one offline time, and nothing that was acknowledged here leaves it out. */
+static bool proof_counts(const mcpg_agent_t *agent, const mcpg_agent_group_t *group) {
+    if (!agent->lost || agent->now.us >= agent->leased_until_us) return false;
+    const mcpg_agent_slot_t *own = &agent->slots[group->base + group->slot.v];
+    return !group->acked || (own->wanted && mcpg__inc_eq(own->wanted_inc, agent->inc));
 }
 
+static bool settled(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, const mcpg_member_t *failed,
+                    bool proof) {
+    if (failed->slot.v >= group->capacity) return true;
+    const mcpg_agent_slot_t *s = &agent->slots[group->base + failed->slot.v];
+    if (!s->active || !mcpg__inc_eq(s->view_inc, failed->inc)) return true;
+    return proof && mcpg__agent_link_proved_dead(agent, failed->rank, failed->inc);
+}
+
+/* What is settled once stays settled: the slot may come back, and then nobody would judge it again. */
 static bool all_settled(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, const mcpg_member_t *failed,
-                        uint32_t count, const mcpg_rankset_t *cleared) {
+                        uint32_t count, mcpg_rankset_t *cleared) {
+    /* Out itself, or not in yet: it takes no part, and no later COMMIT need ever name the slots. */
+    if (!mcpg__agent_view_has_self(agent, group)) return true;
+    bool proof = proof_counts(agent, group), all = true;
     for (uint32_t i = 0; i < count; i++) {
-        bool fine =
-            cleared != NULL && failed[i].slot.v < MCPG_MAX_RANKS && mcpg__rankset_has(cleared, failed[i].slot.v);
-        if (!fine && !settled(agent, group, &failed[i])) return false;
+        if (failed[i].slot.v < MCPG_MAX_RANKS && mcpg__rankset_has(cleared, failed[i].slot.v)) continue;
+        if (!settled(agent, group, &failed[i], proof))
+            all = false;
+        else if (failed[i].slot.v < MCPG_MAX_RANKS)
+            mcpg__rankset_add(cleared, failed[i].slot.v);
     }
-    return true;
+    return all;
+}
+
+/* What an operation ends with whose failed slots are settled. The view went on without a rank that is out, unless its
+ * departure let it finish this number. */
+static mcpg_status_t verdict(const mcpg_agent_t *agent, const mcpg_agent_group_t *group, uint64_t seq) {
+    if (group->isolated || mcpg__agent_view_has_self(agent, group)) return MCPG_OK;
+    const mcpg_agent_slot_t *own = &agent->slots[group->base + group->slot.v];
+    return own->left && seq < own->leave_seq ? MCPG_OK : MCPG_NOT_ACTIVE;
 }
 
 static void send_failed(mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed, uint32_t count,
@@ -97,12 +119,15 @@ void mcpg__agent_report_event(mcpg_agent_t *agent, const mcpg_agent_op_failed_ev
         return;
     }
     if (known(agent, index, event->report_id)) return;
-    if (all_settled(agent, group, event->failed, event->failed_count, NULL)) {
-        emit_resolve(event->gid, event->report_id, MCPG_OK, fx);
+    mcpg_rankset_t cleared;
+    mcpg__rankset_clear(&cleared);
+    if (all_settled(agent, group, event->failed, event->failed_count, &cleared)) {
+        emit_resolve(event->gid, event->report_id, verdict(agent, group, event->seq), fx);
         return;
     }
     if (agent->loss_judged || agent->stage == MCPG_AGENT_FAILED) {
-        emit_resolve(event->gid, event->report_id, MCPG_COORDINATOR_LOST, fx);
+        mcpg_status_t status = agent->stage == MCPG_AGENT_FAILED ? MCPG_NOT_ACTIVE : MCPG_COORDINATOR_LOST;
+        emit_resolve(event->gid, event->report_id, status, fx);
         return;
     }
     mcpg_agent_report_t *report = new_report(agent, event->failed_count);
@@ -113,6 +138,8 @@ void mcpg__agent_report_event(mcpg_agent_t *agent, const mcpg_agent_op_failed_ev
     report->group = index;
     report->report_id = event->report_id;
     report->seq = event->seq;
+    report->cleared = cleared;
+    report->again_us = mcpg__agent_after(agent->now, MCPG_AGENT_REPORT_US);
     memcpy(&agent->failed[report->failed_base], event->failed, event->failed_count * sizeof(*event->failed));
     if (mcpg__agent_up(agent))
         send_failed(event->gid, event->report_id, event->seq, event->failed, event->failed_count, fx);
@@ -121,12 +148,12 @@ void mcpg__agent_report_event(mcpg_agent_t *agent, const mcpg_agent_op_failed_ev
 void mcpg__agent_report_judge(mcpg_agent_t *agent, uint32_t group, mcpg_agent_effects_t *fx) {
     uint32_t high = agent->report_high;
     for (uint32_t i = 0; i < high; i++) {
-        const mcpg_agent_report_t *report = &agent->reports[i];
+        mcpg_agent_report_t *report = &agent->reports[i];
         if (!report->used || (group != MCPG_AGENT_NO_INDEX && report->group != group)) continue;
         const mcpg_agent_group_t *g = &agent->groups[report->group];
         if (!all_settled(agent, g, &agent->failed[report->failed_base], report->failed_count, &report->cleared))
             continue;
-        emit_resolve(g->gid, report->report_id, MCPG_OK, fx);
+        emit_resolve(g->gid, report->report_id, verdict(agent, g, report->seq), fx);
         drop_report(agent, i);
     }
 }
@@ -142,13 +169,18 @@ void mcpg__agent_report_reconciled(mcpg_agent_t *agent, const mcpg_down_reconcil
     mcpg__agent_report_judge(agent, index, fx);
 }
 
-void mcpg__agent_report_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+static void resend(mcpg_agent_t *agent, bool all, mcpg_agent_effects_t *fx) {
     for (uint32_t i = 0; i < agent->report_high; i++) {
-        const mcpg_agent_report_t *report = &agent->reports[i];
-        if (!report->used) continue;
+        mcpg_agent_report_t *report = &agent->reports[i];
+        if (!report->used || (!all && agent->now.us < report->again_us)) continue;
+        report->again_us = mcpg__agent_after(agent->now, MCPG_AGENT_REPORT_US);
         send_failed(agent->groups[report->group].gid, report->report_id, report->seq,
                     &agent->failed[report->failed_base], report->failed_count, fx);
     }
+}
+
+void mcpg__agent_report_resend(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+    resend(agent, true, fx);
 }
 
 void mcpg__agent_report_end_all(mcpg_agent_t *agent, mcpg_status_t status, mcpg_agent_effects_t *fx) {
@@ -160,17 +192,23 @@ void mcpg__agent_report_end_all(mcpg_agent_t *agent, mcpg_status_t status, mcpg_
     }
 }
 
-static uint64_t judged_at(const mcpg_agent_t *agent) {
+/* When the coordinator is lost for too long. */
+static uint64_t given_up_at(const mcpg_agent_t *agent) {
+    bool over = agent->stage == MCPG_AGENT_STOPPED || agent->stage == MCPG_AGENT_FAILED;
+    if (!agent->lost || agent->loss_judged || over) return MCPG_AGENT_NEVER;
     return mcpg__agent_after((mcpg_time_t){agent->lost_at_us}, agent->offline_us);
 }
 
 void mcpg__agent_report_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
-    if (!agent->lost || agent->loss_judged || agent->now.us < judged_at(agent)) return;
+    if (mcpg__agent_up(agent)) resend(agent, false, fx);
+    if (agent->now.us < given_up_at(agent)) return;
     agent->loss_judged = true;
     mcpg__agent_report_end_all(agent, MCPG_COORDINATOR_LOST, fx);
 }
 
 uint64_t mcpg__agent_report_deadline(const mcpg_agent_t *agent) {
-    if (!agent->lost || agent->loss_judged || agent->stage == MCPG_AGENT_STOPPED) return MCPG_AGENT_NEVER;
-    return judged_at(agent);
+    uint64_t due = given_up_at(agent);
+    for (uint32_t i = 0; mcpg__agent_up(agent) && i < agent->report_high; i++)
+        if (agent->reports[i].used && agent->reports[i].again_us < due) due = agent->reports[i].again_us;
+    return due;
 }

@@ -45,7 +45,9 @@ static void contact_lost(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     agent->lost_at_us = agent->now.us;
     mcpg_agent_notify_t notify = {.kind = MCPG_EVENT_COORDINATOR_LOST, .rank = agent->config.rank};
     mcpg__agent_notify(fx, &notify);
+    agent->rebuilding = false;
     mcpg__agent_call_lost(agent, fx);
+    mcpg__agent_doubt_lost(agent);
     mcpg__agent_report_judge(agent, MCPG_AGENT_NO_INDEX, fx);
 }
 
@@ -57,11 +59,37 @@ static void drop_stream(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     if (was_attached) contact_lost(agent, fx);
 }
 
+static void keep_refusal(mcpg_agent_t *agent, int32_t status, mcpg_bytes_t text) {
+    agent->refusal = status;
+    agent->refusal_len = text.len < MCPG_TEXT_CAP ? text.len : MCPG_TEXT_CAP - 1u;
+    if (agent->refusal_len > 0) memcpy(agent->refusal_text, text.ptr, agent->refusal_len);
+    agent->refusal_text[agent->refusal_len] = 0;
+}
+
+/* Whoever was attached once is out for good: no view will ever come again, so its groups end. */
+static void end_groups(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
+    uint32_t high = agent->group_high;
+    mcpg__agent_report_end_all(agent, MCPG_NOT_ACTIVE, fx);
+    for (uint32_t i = 0; i < high; i++) {
+        mcpg_agent_group_t *group = &agent->groups[i];
+        if (group->stage == MCPG_AGENT_GROUP_LEAVING) mcpg__agent_group_drop(agent, i);
+        if (group->stage != MCPG_AGENT_GROUP_OPEN) continue;
+        mcpg_agent_dp_resolve_t *resolve = &mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_RESOLVE)->u.dp_resolve;
+        resolve->gid = group->gid;
+        resolve->status = MCPG_NOT_ACTIVE;
+    }
+}
+
 static void fail_for_good(mcpg_agent_t *agent, mcpg_status_t status, mcpg_bytes_t text, mcpg_agent_effects_t *fx) {
     if (agent->stream_open) (void)mcpg__agent_emit(fx, MCPG_AGENT_FX_DISCONNECT);
     agent->stage = MCPG_AGENT_FAILED;
+    agent->rebuilding = false;
     tell_attached(agent, status, text, fx);
-    mcpg__agent_call_end_all(agent, MCPG_UNAVAILABLE, "the coordinator refused this process: create a new context", fx);
+    const char *words = "the coordinator refused this process: create a new context";
+    bool superseded = agent->refusal == MCPG_INVALID_STATE && agent->refusal_len > 0;
+    if (superseded) words = (const char *)agent->refusal_text;
+    mcpg__agent_call_end_all(agent, superseded ? MCPG_INVALID_STATE : MCPG_UNAVAILABLE, words, fx);
+    end_groups(agent, fx);
 }
 
 static void first_attach_failed(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
@@ -84,10 +112,27 @@ static void send_heartbeat(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     agent->next_heartbeat_us = mcpg__agent_after(agent->now, agent->heartbeat_us);
 }
 
-void mcpg__agent_session_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
-    /* Time in which this process itself did not run is not the coordinator's silence. */
-    if (agent->armed_us < agent->now.us) agent->last_heard_us += agent->now.us - agent->armed_us;
+static uint64_t moved(uint64_t at_us, uint64_t late_us) {
+    return mcpg__agent_after((mcpg_time_t){at_us}, late_us);
+}
+
+void mcpg__agent_session_paused(mcpg_agent_t *agent, uint64_t late_us) {
+    agent->last_heard_us = moved(agent->last_heard_us, late_us);
     if (agent->last_heard_us > agent->now.us) agent->last_heard_us = agent->now.us;
+    agent->attach_deadline_us = moved(agent->attach_deadline_us, late_us);
+    agent->stage_deadline_us = moved(agent->stage_deadline_us, late_us);
+    if (!agent->lost) return;
+    agent->lost_at_us = moved(agent->lost_at_us, late_us);
+    if (agent->lost_at_us > agent->now.us) agent->lost_at_us = agent->now.us;
+}
+
+void mcpg__agent_session_heard(mcpg_agent_t *agent, uint64_t sent_us) {
+    if (sent_us > agent->now.us) return;
+    uint64_t until_us = mcpg__agent_after((mcpg_time_t){sent_us}, mcpg__lease_us(agent->offline_us));
+    if (until_us > agent->leased_until_us) agent->leased_until_us = until_us;
+}
+
+void mcpg__agent_session_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     switch (agent->stage) {
     case MCPG_AGENT_NEW:
         agent->attach_deadline_us = mcpg__agent_after(agent->now, agent->config.attach_timeout_us);
@@ -162,6 +207,7 @@ void mcpg__agent_session_connected(mcpg_agent_t *agent, mcpg_agent_effects_t *fx
     agent->stage_deadline_us = mcpg__agent_after(agent->now, agent->offline_us);
     mcpg_up_attach_t *attach = &mcpg__agent_send(fx, MCPG_UP_ATTACH)->u.attach;
     attach->version = MCPG_PROTOCOL_VERSION;
+    agent->attach_sent_us = agent->now.us;
     attach->rank = agent->config.rank;
     attach->session = agent->config.session;
     attach->prev_inc = agent->inc;
@@ -192,34 +238,17 @@ void mcpg__agent_session_disconnected(mcpg_agent_t *agent, mcpg_agent_effects_t 
     }
 }
 
-void mcpg__agent_session_welcome(mcpg_agent_t *agent, const mcpg_down_welcome_t *msg, mcpg_agent_effects_t *fx) {
-    bool lower = msg->term < agent->term || (msg->term == agent->term && msg->coordinator_id < agent->coordinator_id);
-    if (lower || mcpg__inc_cmp(msg->inc, agent->inc) < 0 || mcpg__inc_none(msg->inc)) {
-        drop_stream(agent, fx); /* one ruler: only the highest coordinator ever attached to is obeyed */
-        return;
-    }
-    bool first = mcpg__inc_none(agent->inc);
-    bool renewed = !first && !mcpg__inc_eq(msg->inc, agent->inc);
-    agent->term = msg->term;
-    agent->coordinator_id = msg->coordinator_id;
-    agent->inc = msg->inc;
-    agent->stage = MCPG_AGENT_ATTACHED;
-    agent->attempts = 0;
-    agent->refusal = MCPG_OK;
-    if (msg->heartbeat_us != 0) agent->heartbeat_us = msg->heartbeat_us;
-    if (msg->offline_us != 0) agent->offline_us = msg->offline_us;
-    agent->next_heartbeat_us = mcpg__agent_after(agent->now, agent->heartbeat_us);
-    tell_attached(agent, MCPG_OK, (mcpg_bytes_t){NULL, 0}, fx);
-    if (agent->lost) {
-        agent->lost = false;
-        agent->loss_judged = false;
-        mcpg_agent_notify_t notify = {.kind = MCPG_EVENT_COORDINATOR_BACK, .rank = agent->config.rank};
-        mcpg__agent_notify(fx, &notify);
-    }
-    if (renewed)
+/* What was said and perhaps not heard is said again; another coordinator is first told what each group is. */
+static void say_all(mcpg_agent_t *agent, bool other, bool renewed, mcpg_agent_effects_t *fx) {
+    if (other) mcpg__agent_rebuild(agent, renewed, fx);
+    if (renewed) {
         mcpg__agent_link_close_all(agent, fx);
-    else
-        mcpg__agent_link_resend(agent, fx);
+        mcpg__agent_link_tell_deaths(agent, other, fx);
+    } else {
+        mcpg__agent_link_resend(agent, other, fx);
+    }
+    if (other) (void)mcpg__agent_send(fx, MCPG_UP_REBUILD_END);
+    mcpg__agent_group_send_leaves(agent, fx);
     mcpg__agent_group_resend(agent, renewed, fx);
     mcpg__agent_view_resend(agent, renewed, fx);
     mcpg__agent_call_resend(agent, fx);
@@ -230,18 +259,46 @@ void mcpg__agent_session_welcome(mcpg_agent_t *agent, const mcpg_down_welcome_t 
         mcpg__agent_report_resend(agent, fx);
 }
 
+void mcpg__agent_session_welcome(mcpg_agent_t *agent, const mcpg_down_welcome_t *msg, mcpg_agent_effects_t *fx) {
+    bool lower = msg->term < agent->term || (msg->term == agent->term && msg->coordinator_id < agent->coordinator_id);
+    if (lower || mcpg__inc_cmp(msg->inc, agent->inc) < 0 || mcpg__inc_none(msg->inc)) {
+        drop_stream(agent, fx); /* one ruler: only the highest coordinator ever attached to is obeyed */
+        return;
+    }
+    bool first = mcpg__inc_none(agent->inc);
+    bool renewed = !first && !mcpg__inc_eq(msg->inc, agent->inc);
+    bool other = !first && (msg->term != agent->term || msg->coordinator_id != agent->coordinator_id);
+    agent->rebuilding = msg->rebuilding;
+    agent->term = msg->term;
+    agent->coordinator_id = msg->coordinator_id;
+    agent->inc = msg->inc;
+    agent->stage = MCPG_AGENT_ATTACHED;
+    agent->attempts = 0;
+    agent->refusal = MCPG_OK;
+    if (msg->heartbeat_us != 0) agent->heartbeat_us = msg->heartbeat_us;
+    if (msg->offline_us != 0) agent->offline_us = msg->offline_us;
+    agent->next_heartbeat_us = mcpg__agent_after(agent->now, agent->heartbeat_us);
+    mcpg__agent_session_heard(agent, agent->attach_sent_us);
+    tell_attached(agent, MCPG_OK, (mcpg_bytes_t){NULL, 0}, fx);
+    if (agent->lost) {
+        agent->lost = false;
+        agent->loss_judged = false;
+        mcpg_agent_notify_t notify = {.kind = MCPG_EVENT_COORDINATOR_BACK, .rank = agent->config.rank};
+        mcpg__agent_notify(fx, &notify);
+    }
+    say_all(agent, other, renewed, fx);
+}
+
 void mcpg__agent_session_refused(mcpg_agent_t *agent, const mcpg_down_refused_t *msg, mcpg_agent_effects_t *fx) {
     mcpg_status_t status = (mcpg_status_t)msg->status;
     bool again = status == MCPG_RANK_IN_USE || status == MCPG_UNAVAILABLE ||
                  (status == MCPG_SHUTTING_DOWN && agent->told_attached);
+    keep_refusal(agent, msg->status, msg->text);
     if (!again) {
         fail_for_good(agent, status == MCPG_OK ? MCPG_REJECTED : status,
                       mcpg__agent_copy(fx, msg->text.ptr, msg->text.len), fx);
         return;
     }
-    agent->refusal = msg->status;
-    agent->refusal_len = msg->text.len < MCPG_TEXT_CAP ? msg->text.len : MCPG_TEXT_CAP;
-    if (agent->refusal_len > 0) memcpy(agent->refusal_text, msg->text.ptr, agent->refusal_len);
     drop_stream(agent, fx);
 }
 
@@ -254,5 +311,6 @@ void mcpg__agent_session_detach(mcpg_agent_t *agent, uint64_t call_id, mcpg_agen
     (void)mcpg__agent_call_answer(fx, call_id, MCPG_OK);
     if (agent->stream_open) (void)mcpg__agent_emit(fx, MCPG_AGENT_FX_DISCONNECT);
     agent->stage = MCPG_AGENT_STOPPED;
+    agent->rebuilding = false;
     agent->stop_due = true;
 }

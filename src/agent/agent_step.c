@@ -75,13 +75,15 @@ void mcpg_agent_effects_worst(const mcpg_agent_config_t *config, uint32_t *item_
     arena += (size_t)config->max_ranks * (2u * send + MCPG_ENDPOINT_CAP + 16u);
     arena +=
         (size_t)config->max_ranks * (2u * sizeof(mcpg_member_t) + sizeof(mcpg_leave_t)) + sizeof(mcpg_down_commit_t);
-    arena += (size_t)config->max_groups * (3u * send + keys + sizeof(mcpg_group_report_t) + 16u);
+    arena += (size_t)config->max_groups * (5u * send + 2u * keys + sizeof(mcpg_group_report_t) + 128u);
+    arena += 2u * sizeof(mcpg_down_msg_t);
     arena += (size_t)config->max_calls * (done + 2u * send + keys);
-    arena += (size_t)config->max_slots_total * 2u * sizeof(uint32_t);
+    arena +=
+        (size_t)config->max_slots_total * (3u * sizeof(uint32_t) + 2u * sizeof(mcpg_member_t) + sizeof(mcpg_leave_t));
     arena += (size_t)config->max_reports * (send + 16u) + (size_t)failed_cap_of(config) * sizeof(mcpg_member_t);
     *arena_cap_out = arena;
     *item_cap_out =
-        32u + 6u * config->max_ranks + 6u * config->max_groups + 6u * config->max_calls + 3u * config->max_reports;
+        32u + 6u * config->max_ranks + 8u * config->max_groups + 6u * config->max_calls + 3u * config->max_reports;
 }
 
 mcpg_agent_effect_t *mcpg__agent_emit(mcpg_agent_effects_t *fx, mcpg_agent_fx_kind_t kind) {
@@ -185,6 +187,8 @@ uint64_t mcpg_agent_event_call(const mcpg_agent_event_t *event) {
     case MCPG_AGENT_EV_DEATH:
     case MCPG_AGENT_EV_OP_FAILED:
     case MCPG_AGENT_EV_HELD:
+    case MCPG_AGENT_EV_VIEW_ASKED:
+    case MCPG_AGENT_EV_VIEW_TOLD:
     case MCPG_AGENT_EV__COUNT:
         break;
     }
@@ -195,6 +199,10 @@ static mcpg_status_t event_valid(mcpg_agent_t *agent, const mcpg_agent_event_t *
     if ((unsigned)event->kind >= (unsigned)MCPG_AGENT_EV__COUNT) return MCPG_INVALID_ARGUMENT;
     if (event->kind == MCPG_AGENT_EV_MSG &&
         (event->u.msg == NULL || (unsigned)event->u.msg->kind >= (unsigned)MCPG_DOWN__COUNT))
+        return MCPG_INVALID_ARGUMENT;
+    if (event->kind == MCPG_AGENT_EV_VIEW_TOLD &&
+        (event->u.view_told == NULL ||
+         (event->u.view_told->kind != MCPG_DOWN_COMMIT && event->u.view_told->kind != MCPG_DOWN_ABORT)))
         return MCPG_INVALID_ARGUMENT;
     if (event->kind == MCPG_AGENT_EV_OP_FAILED &&
         (event->u.op_failed.failed_count == 0 || event->u.op_failed.failed_count > agent->config.max_ranks))
@@ -217,8 +225,10 @@ static void dispatch_msg(mcpg_agent_t *agent, const mcpg_down_msg_t *msg, mcpg_a
     case MCPG_DOWN_REFUSED:
         mcpg__agent_session_refused(agent, &msg->u.refused, fx);
         return;
-    case MCPG_DOWN_HEARTBEAT_REPLY:
-        return; /* the coordinator compares the digests and sends again */
+    case MCPG_DOWN_HEARTBEAT_REPLY: /* the coordinator compares the digests and sends again */
+        mcpg__agent_session_heard(agent, msg->u.heartbeat_reply.sent_us);
+        mcpg__agent_group_heard(agent, msg->u.heartbeat_reply.sent_us);
+        return;
     case MCPG_DOWN_RANK_STATES:
         mcpg__agent_link_states(agent, &msg->u.rank_states, fx);
         return;
@@ -253,7 +263,8 @@ static void dispatch_msg(mcpg_agent_t *agent, const mcpg_down_msg_t *msg, mcpg_a
 
 static void dispatch_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
     mcpg__agent_session_timer(agent, fx);
-    mcpg__agent_view_timer(agent, fx);
+    mcpg__agent_group_timer(agent, fx);
+    mcpg__agent_doubt_timer(agent, fx);
     mcpg__agent_report_timer(agent, fx);
     mcpg__agent_call_timer(agent, fx);
 }
@@ -284,6 +295,12 @@ static void dispatch(mcpg_agent_t *agent, const mcpg_agent_event_t *event, mcpg_
     case MCPG_AGENT_EV_HELD:
         mcpg__agent_view_held(agent, &event->u.held, fx);
         return;
+    case MCPG_AGENT_EV_VIEW_ASKED:
+        mcpg__agent_doubt_asked(agent, &event->u.view_asked, fx);
+        return;
+    case MCPG_AGENT_EV_VIEW_TOLD:
+        mcpg__agent_doubt_told(agent, event->u.view_told, fx);
+        return;
     case MCPG_AGENT_EV_CALL_REGISTER:
         mcpg__agent_group_register(agent, &event->u.call_register, fx);
         return;
@@ -309,14 +326,28 @@ static void dispatch(mcpg_agent_t *agent, const mcpg_agent_event_t *event, mcpg_
 
 /* ARM_TIMER when the earliest deadline has changed, and after each TIMER, which used the armed one up. */
 static void rearm(mcpg_agent_t *agent, bool fired, mcpg_agent_effects_t *fx) {
-    uint64_t due[4] = {mcpg__agent_session_deadline(agent), mcpg__agent_view_deadline(agent),
-                       mcpg__agent_report_deadline(agent), mcpg__agent_call_deadline(agent)};
+    uint64_t due[5] = {mcpg__agent_session_deadline(agent), mcpg__agent_group_deadline(agent),
+                       mcpg__agent_doubt_deadline(agent), mcpg__agent_report_deadline(agent),
+                       mcpg__agent_call_deadline(agent)};
     uint64_t earliest = MCPG_AGENT_NEVER;
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 5; i++)
         if (due[i] < earliest) earliest = due[i];
     if (earliest == agent->armed_us && !fired) return;
     agent->armed_us = earliest;
     mcpg__agent_emit(fx, MCPG_AGENT_FX_ARM_TIMER)->u.arm_timer.us = earliest;
+}
+
+/* A host's clock is monotonic; an event that says otherwise is taken to happen now. What comes much later than the
+ * timer that was armed, or than the event before, comes after a time in which this process did not run: it counts for
+ * nobody.
+ */
+static void advance(mcpg_agent_t *agent, mcpg_time_t now) {
+    if (now.us <= agent->now.us) return;
+    uint64_t ran_until_us = agent->armed_us > agent->now.us ? agent->armed_us : agent->now.us;
+    agent->now = now;
+    if (now.us <= ran_until_us || now.us - ran_until_us <= MCPG_AGENT_PAUSE_US) return;
+    mcpg__agent_session_paused(agent, now.us - ran_until_us);
+    mcpg__agent_call_paused(agent, now.us - ran_until_us);
 }
 
 mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agent_event_t *event, mcpg_agent_effects_t *effects) {
@@ -332,8 +363,7 @@ mcpg_status_t mcpg_agent_step(mcpg_agent_t *agent, const mcpg_agent_event_t *eve
                                     "the context has been closed: create a new one");
         return MCPG_OK;
     }
-    /* A host's clock is monotonic; an event that says otherwise is taken to happen now. */
-    if (event->now.us > agent->now.us) agent->now = event->now;
+    advance(agent, event->now);
     dispatch(agent, event, effects);
     rearm(agent, event->kind == MCPG_AGENT_EV_TIMER, effects);
     if (agent->stop_due) {

@@ -1,8 +1,9 @@
 /* agent_view.c: PREPARE, hold, ACK, COMMIT, ABORT of views, and SYNCING.
  *
- * Only the highest view seen counts; everything older is answered or dropped without effect on the data plane. Effects
- * of a COMMIT leave in the order install, acknowledge, resolve, answer, notify. It must never install a view twice and
- * never end a hold on its own account.
+ * Only the highest view seen counts, and only the coordinator attached to prepares one; everything older is answered or
+ * dropped without effect on the data plane. The newest COMMIT is kept whole, for whoever needs it again. Effects of a
+ * COMMIT leave in the order install, acknowledge, resolve, answer, notify. It must never install a view twice, never
+ * install one that it was told was aborted, and never end a hold on its own account.
  */
 #include "agent/agent_state.h"
 
@@ -23,11 +24,13 @@ static bool body_valid(const mcpg_agent_t *agent, const mcpg_agent_group_t *grou
     return true;
 }
 
-static void send_ack(const mcpg_agent_group_t *group, mcpg_agent_effects_t *fx) {
+void mcpg__agent_view_send_ack(mcpg_agent_t *agent, mcpg_agent_group_t *group, mcpg_agent_effects_t *fx) {
+    group->again_us = mcpg__agent_after(agent->now, MCPG_AGENT_SAY_AGAIN_US);
     mcpg_up_ack_t *ack = &mcpg__agent_send(fx, MCPG_UP_ACK)->u.ack;
     ack->gid = group->gid;
     ack->view = group->preparing;
     ack->next_seq = group->next_seq;
+    ack->steps = group->steps;
 }
 
 static void send_commit_ack(const mcpg_agent_group_t *group, mcpg_agent_effects_t *fx) {
@@ -44,6 +47,16 @@ static void emit_view(const mcpg_agent_group_t *group, mcpg_agent_fx_kind_t kind
     what->view = view;
 }
 
+static void keep_wanted(mcpg_agent_t *agent, mcpg_agent_group_t *group, const mcpg_view_body_t *view) {
+    for (uint32_t i = 0; i < group->capacity; i++) agent->slots[group->base + i].wanted = false;
+    for (uint32_t i = 0; i < view->active_count; i++) {
+        mcpg_agent_slot_t *s = &agent->slots[group->base + view->active[i].slot.v];
+        s->wanted = true;
+        s->wanted_rank = view->active[i].rank;
+        s->wanted_inc = view->active[i].inc;
+    }
+}
+
 void mcpg__agent_view_prepare(mcpg_agent_t *agent, const mcpg_down_prepare_t *msg, mcpg_agent_effects_t *fx) {
     uint32_t index = mcpg__agent_group_find(agent, msg->gid);
     if (index == MCPG_AGENT_NO_INDEX) {
@@ -51,14 +64,19 @@ void mcpg__agent_view_prepare(mcpg_agent_t *agent, const mcpg_down_prepare_t *ms
         return;
     }
     mcpg_agent_group_t *group = &agent->groups[index];
-    if (!body_valid(agent, group, &msg->view)) return;
-    bool open = !mcpg__view_eq(group->preparing, no_view);
-    if (open && mcpg__view_eq(msg->view.id, group->preparing)) {
-        if (group->acked) send_ack(group, fx);
+    if (!body_valid(agent, group, &msg->view) || msg->view.id.term != agent->term) return;
+    if (mcpg__agent_view_any(group->preparing) && mcpg__view_eq(msg->view.id, group->preparing)) {
+        if (group->acked) mcpg__agent_view_send_ack(agent, group, fx);
         return;
     }
     if (mcpg__view_cmp(msg->view.id, group->highest) <= 0) return; /* I1: stale, aborted or committed */
+    if (group->acked) {
+        /* What became of the earlier one was lost: it comes first, or numbers of its view would run in an older one. */
+        mcpg__agent_view_send_ack(agent, group, fx);
+        return;
+    }
     group->highest = msg->view.id;
+    keep_wanted(agent, group, &msg->view);
     group->preparing = msg->view.id;
     group->acked = false;
     emit_view(group, MCPG_AGENT_FX_DP_HOLD, group->preparing, fx);
@@ -69,11 +87,13 @@ void mcpg__agent_view_held(mcpg_agent_t *agent, const mcpg_agent_held_ev_t *even
     if (index == MCPG_AGENT_NO_INDEX) return;
     mcpg_agent_group_t *group = &agent->groups[index];
     /* Of an aborted view: its DP_RELEASE came after the DP_HOLD, so nothing is held. */
-    if (mcpg__view_eq(group->preparing, no_view) || !mcpg__view_eq(group->preparing, event->view) || group->acked)
+    if (!mcpg__agent_view_any(group->preparing) || !mcpg__view_eq(group->preparing, event->view) || group->acked)
         return;
     group->acked = true;
     group->next_seq = event->next_seq;
-    if (mcpg__agent_up(agent)) send_ack(group, fx);
+    group->steps = event->steps;
+    group->again_us = agent->now.us;
+    if (mcpg__agent_up(agent)) mcpg__agent_view_send_ack(agent, group, fx);
 }
 
 static void emit_install(const mcpg_down_commit_t *msg, mcpg_agent_effects_t *fx) {
@@ -97,7 +117,10 @@ static void emit_install(const mcpg_down_commit_t *msg, mcpg_agent_effects_t *fx
 }
 
 static void keep_view(mcpg_agent_t *agent, mcpg_agent_group_t *group, const mcpg_down_commit_t *msg) {
-    for (uint32_t i = 0; i < group->capacity; i++) agent->slots[group->base + i].active = false;
+    for (uint32_t i = 0; i < group->capacity; i++) {
+        agent->slots[group->base + i].active = false;
+        agent->slots[group->base + i].left = false;
+    }
     for (uint32_t i = 0; i < msg->view.active_count; i++) {
         const mcpg_member_t *m = &msg->view.active[i];
         mcpg_agent_slot_t *s = &agent->slots[group->base + m->slot.v];
@@ -105,7 +128,17 @@ static void keep_view(mcpg_agent_t *agent, mcpg_agent_group_t *group, const mcpg
         s->view_rank = m->rank;
         s->view_inc = m->inc;
     }
+    for (uint32_t i = 0; i < msg->leave_count; i++) {
+        mcpg_agent_slot_t *s = &agent->slots[group->base + msg->leaves[i].slot.v];
+        s->left = true;
+        s->leave_seq = msg->leaves[i].leave_seq;
+    }
+    group->switch_seq = msg->switch_seq;
+    group->sync = msg->sync;
+    group->sync_failed = msg->sync_failed;
+    group->sync_first_failed_seq = msg->sync_first_failed_seq;
     group->committed = msg->view.id;
+    group->orphan = false;
     if (mcpg__view_cmp(msg->view.id, group->highest) > 0) group->highest = msg->view.id;
     if (msg->switch_seq > group->next_seq) group->next_seq = msg->switch_seq;
     if (msg->sync) group->syncing = false;
@@ -113,14 +146,42 @@ static void keep_view(mcpg_agent_t *agent, mcpg_agent_group_t *group, const mcpg
     group->in_doubt = false;
 }
 
+void mcpg__agent_view_rebuild_commit(const mcpg_agent_t *agent, const mcpg_agent_group_t *group,
+                                     mcpg_down_commit_t *out, mcpg_agent_effects_t *fx) {
+    mcpg_member_t *active = (mcpg_member_t *)mcpg__agent_take(fx, group->capacity * sizeof(*active));
+    mcpg_leave_t *leaves = (mcpg_leave_t *)mcpg__agent_take(fx, group->capacity * sizeof(*leaves));
+    *out = (mcpg_down_commit_t){.gid = group->gid,
+                                .view = {.id = group->committed, .active = active},
+                                .switch_seq = group->switch_seq,
+                                .leaves = leaves,
+                                .sync = group->sync,
+                                .sync_failed = group->sync_failed,
+                                .sync_first_failed_seq = group->sync_first_failed_seq};
+    for (uint32_t i = 0; i < group->capacity; i++) { /* a coordinator names slots in this order, too (I2) */
+        const mcpg_agent_slot_t *s = &agent->slots[group->base + i];
+        if (s->active)
+            active[out->view.active_count++] = (mcpg_member_t){.slot = {i}, .rank = s->view_rank, .inc = s->view_inc};
+        if (s->left) leaves[out->leave_count++] = (mcpg_leave_t){.slot = {i}, .leave_seq = s->leave_seq};
+    }
+}
+
+static bool leaves_valid(const mcpg_agent_group_t *group, const mcpg_down_commit_t *msg) {
+    if (msg->leave_count > group->capacity) return false;
+    for (uint32_t i = 0; i < msg->leave_count; i++)
+        if (msg->leaves[i].slot.v >= group->capacity) return false;
+    return true;
+}
+
 void mcpg__agent_view_commit(mcpg_agent_t *agent, const mcpg_down_commit_t *msg, mcpg_agent_effects_t *fx) {
     uint32_t index = mcpg__agent_group_find(agent, msg->gid);
     if (index == MCPG_AGENT_NO_INDEX) return;
     mcpg_agent_group_t *group = &agent->groups[index];
-    if (!body_valid(agent, group, &msg->view) || msg->leave_count > group->capacity) return;
+    if (!body_valid(agent, group, &msg->view) || !leaves_valid(group, msg)) return;
+    if (msg->view.id.term > agent->term || mcpg__view_eq(msg->view.id, group->aborted)) return;
     int order = mcpg__view_cmp(msg->view.id, group->committed);
-    if (order == 0) send_commit_ack(group, fx); /* it came again: the first acknowledgement was lost */
-    if (order <= 0) return;                     /* I1 */
+    if (order == 0 && mcpg__agent_up(agent)) send_commit_ack(group, fx); /* the first acknowledgement was lost */
+    if (order <= 0 && msg->sync) mcpg__agent_call_synced(agent, index, msg, fx);
+    if (order <= 0) return; /* I1 */
     keep_view(agent, group, msg);
     emit_install(msg, fx);
     bool held = mcpg__view_cmp(group->preparing, msg->view.id) > 0;
@@ -132,7 +193,7 @@ void mcpg__agent_view_commit(mcpg_agent_t *agent, const mcpg_down_commit_t *msg,
         group->preparing = no_view;
         group->acked = false;
     }
-    send_commit_ack(group, fx);
+    if (mcpg__agent_up(agent)) send_commit_ack(group, fx); /* else at the next attach */
     mcpg__agent_report_judge(agent, index, fx);
     mcpg__agent_call_committed(agent, index, msg, fx);
     mcpg_agent_notify_t notify = {
@@ -144,13 +205,18 @@ void mcpg__agent_view_abort(mcpg_agent_t *agent, const mcpg_down_abort_t *msg, m
     uint32_t index = mcpg__agent_group_find(agent, msg->gid);
     if (index == MCPG_AGENT_NO_INDEX) return;
     mcpg_agent_group_t *group = &agent->groups[index];
+    if (msg->view.term > agent->term || mcpg__view_cmp(msg->view, group->committed) <= 0) return;
     if (mcpg__view_cmp(msg->view, group->highest) > 0)
         group->highest = msg->view; /* a PREPARE that comes later is dead */
-    if (mcpg__view_eq(group->preparing, no_view) || mcpg__view_cmp(msg->view, group->preparing) < 0) return;
+    /* Not a higher one's: what became of the view in preparation is still to come. */
+    if (!mcpg__view_eq(msg->view, group->preparing)) return;
+    group->aborted = msg->view;
     emit_view(group, MCPG_AGENT_FX_DP_RELEASE, group->preparing, fx);
     group->preparing = no_view;
     group->acked = false;
     group->in_doubt = false;
+    mcpg__agent_report_judge(agent, index, fx);
+    if (group->orphan && mcpg__agent_group_restart(agent, index, fx)) mcpg__agent_group_send_registers(agent, fx);
 }
 
 void mcpg__agent_view_syncing(mcpg_agent_t *agent, const mcpg_down_syncing_t *msg, mcpg_agent_effects_t *fx) {
@@ -165,42 +231,16 @@ void mcpg__agent_view_resend(mcpg_agent_t *agent, bool renewed, mcpg_agent_effec
         mcpg_agent_group_t *group = &agent->groups[i];
         if (group->stage != MCPG_AGENT_GROUP_OPEN) continue;
         if (!renewed) {
-            if (!mcpg__view_eq(group->committed, no_view)) send_commit_ack(group, fx);
-            if (group->acked) send_ack(group, fx);
+            if (mcpg__agent_view_any(group->committed)) send_commit_ack(group, fx);
+            if (group->acked) mcpg__agent_view_send_ack(agent, group, fx);
             continue;
         }
         /* A view was committed without this process: what was held is judged by the data plane, as any operation of a
          * rank that is out. */
-        if (!mcpg__view_eq(group->preparing, no_view)) emit_view(group, MCPG_AGENT_FX_DP_RELEASE, group->preparing, fx);
+        if (mcpg__agent_view_any(group->preparing)) emit_view(group, MCPG_AGENT_FX_DP_RELEASE, group->preparing, fx);
         group->preparing = no_view;
         group->acked = false;
+        group->in_doubt = false;
         group->syncing = false;
     }
-}
-
-static bool doubtful(const mcpg_agent_group_t *group) {
-    return group->stage == MCPG_AGENT_GROUP_OPEN && !group->in_doubt && !mcpg__view_eq(group->preparing, no_view);
-}
-
-static uint64_t doubt_at(const mcpg_agent_t *agent) {
-    return mcpg__agent_after((mcpg_time_t){agent->lost_at_us}, agent->config.timers.coordinator_grace_us);
-}
-
-void mcpg__agent_view_timer(mcpg_agent_t *agent, mcpg_agent_effects_t *fx) {
-    if (!agent->lost || agent->now.us < doubt_at(agent)) return;
-    for (uint32_t i = 0; i < agent->group_high; i++) {
-        mcpg_agent_group_t *group = &agent->groups[i];
-        if (!doubtful(group)) continue;
-        group->in_doubt = true;
-        mcpg_agent_dp_resolve_t *resolve = &mcpg__agent_emit(fx, MCPG_AGENT_FX_DP_RESOLVE)->u.dp_resolve;
-        resolve->gid = group->gid;
-        resolve->status = MCPG_IN_DOUBT;
-    }
-}
-
-uint64_t mcpg__agent_view_deadline(const mcpg_agent_t *agent) {
-    if (!agent->lost || agent->stage == MCPG_AGENT_STOPPED) return MCPG_AGENT_NEVER;
-    for (uint32_t i = 0; i < agent->group_high; i++)
-        if (doubtful(&agent->groups[i])) return doubt_at(agent);
-    return MCPG_AGENT_NEVER;
 }

@@ -35,16 +35,19 @@ typedef struct {
 struct mcpg_link_manager {
     mcpg_link_manager_out_t out;
     uint32_t max_ranks;
+    mcpg_link_retry_t retry;
     uint64_t next_us;  /* nothing is due before it; may be earlier than what is due */
     lm_link_t links[]; /* by rank */
 };
 
-mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint32_t max_ranks,
+mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint32_t max_ranks, mcpg_link_retry_t retry,
                                         mcpg_link_manager_t **manager_out) {
     mcpg_link_manager_t *m = calloc(1, sizeof(*m) + (size_t)max_ranks * sizeof(lm_link_t));
     if (m == NULL) return MCPG_NO_MEMORY;
     m->out = *out;
     m->max_ranks = max_ranks;
+    m->retry.first_us = retry.first_us > 0 ? retry.first_us : 1u; /* never a try after no time at all */
+    m->retry.last_us = retry.last_us > m->retry.first_us ? retry.last_us : m->retry.first_us;
     m->next_us = UINT64_MAX;
     *manager_out = m;
     return MCPG_OK;
@@ -75,7 +78,7 @@ static void due_at(mcpg_link_manager_t *m, uint64_t at_us) {
 static void doubt(mcpg_link_manager_t *m, lm_link_t *l, mcpg_time_t now) {
     if (l->state != LM_UP || l->doubted) return;
     l->doubted = true;
-    l->recheck_backoff_us = MCPG_LINK_RETRY_FIRST_US;
+    l->recheck_backoff_us = m->retry.first_us;
     l->recheck_us = now.us + l->recheck_backoff_us;
     due_at(m, l->recheck_us);
 }
@@ -89,7 +92,7 @@ static void settle(const mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l)
 /* The next one comes at the latest when this one's answer would be overdue. */
 static void recheck(mcpg_link_manager_t *m, mcpg_rank_t rank, lm_link_t *l, mcpg_time_t now) {
     uint64_t twice = l->recheck_backoff_us * 2;
-    l->recheck_backoff_us = twice < MCPG_LINK_RETRY_LAST_US ? twice : MCPG_LINK_RETRY_LAST_US;
+    l->recheck_backoff_us = twice < m->retry.last_us ? twice : m->retry.last_us;
     l->recheck_us = now.us + MCPG_LINK_CHECK_US + l->recheck_backoff_us;
     m->out.check(m->out.user, rank, l->inc, MCPG_LINK_RECHECK);
 }
@@ -121,7 +124,7 @@ void mcpg__link_manager_open(mcpg_link_manager_t *m, const mcpg_agent_link_open_
         if (l->state != LM_IDLE) answer_all(m, want->rank, l, MCPG_LINK_LOST);
         memset(l, 0, sizeof(*l));
         l->inc = want->inc;
-        l->backoff_us = MCPG_LINK_RETRY_FIRST_US;
+        l->backoff_us = m->retry.first_us;
     }
     l->host_id = want->host_id;
     l->pid = want->pid;
@@ -160,7 +163,7 @@ void mcpg__link_manager_check(mcpg_link_manager_t *m, const mcpg_agent_link_chec
     if (l->state == LM_UP) {
         m->out.check(m->out.user, check->rank, check->inc, check->check_id);
     } else if (l->state == LM_WAITING) {
-        l->backoff_us = MCPG_LINK_RETRY_FIRST_US; /* the answer is wanted now */
+        l->backoff_us = m->retry.first_us; /* the answer is wanted now */
         try_open(m, check->rank, l);
     }
 }
@@ -171,7 +174,7 @@ void mcpg__link_manager_up(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_incarn
     bool news = l->state != LM_UP || l->doubted;
     l->state = LM_UP;
     l->doubted = false;
-    l->backoff_us = MCPG_LINK_RETRY_FIRST_US;
+    l->backoff_us = m->retry.first_us;
     if (news) tell(m, rank, inc, MCPG_LINK_UP, 0);
     answer_all(m, rank, l, MCPG_LINK_UP);
 }
@@ -185,7 +188,7 @@ void mcpg__link_manager_lost(mcpg_link_manager_t *m, mcpg_rank_t rank, mcpg_inca
     l->doubted = false;
     l->retry_us = now.us + l->backoff_us;
     due_at(m, l->retry_us);
-    l->backoff_us = l->backoff_us * 2 < MCPG_LINK_RETRY_LAST_US ? l->backoff_us * 2 : MCPG_LINK_RETRY_LAST_US;
+    l->backoff_us = l->backoff_us * 2 < m->retry.last_us ? l->backoff_us * 2 : m->retry.last_us;
     if (was_up) tell(m, rank, inc, MCPG_LINK_LOST, 0);
 }
 

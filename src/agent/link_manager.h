@@ -12,11 +12,9 @@
 #include "agent/agent.h"
 #include "common/dp_iface.h"
 
-#define MCPG_LINK_RETRY_FIRST_US 20000u
-#define MCPG_LINK_RETRY_LAST_US  2000000u
-#define MCPG_LINK_CHECK_US       1000000u
-#define MCPG_LINK_CHECKS         8u         /* checks of one link that may be open at once */
-#define MCPG_LINK_RECHECK        UINT64_MAX /* id of the manager's own checks; the machine's never reach it */
+#define MCPG_LINK_CHECK_US 1000000u
+#define MCPG_LINK_CHECKS   8u         /* checks of one link that may be open at once */
+#define MCPG_LINK_RECHECK  UINT64_MAX /* id of the manager's own checks; the machine's never reach it */
 
 typedef struct mcpg_link_manager mcpg_link_manager_t;
 
@@ -31,8 +29,13 @@ typedef struct {
     void (*death_event)(void *user, const mcpg_agent_death_ev_t *event);
 } mcpg_link_manager_out_t;
 
+/* A lost link is tried again after the first time, then after twice as long each time, up to the last. */
+typedef struct {
+    uint64_t first_us, last_us;
+} mcpg_link_retry_t;
+
 MCPG_MUST_USE mcpg_status_t mcpg__link_manager_create(const mcpg_link_manager_out_t *out, uint32_t max_ranks,
-                                                      mcpg_link_manager_t **manager_out);
+                                                      mcpg_link_retry_t retry, mcpg_link_manager_t **manager_out);
 void mcpg__link_manager_destroy(mcpg_link_manager_t *m); /* closes nothing; NULL allowed */
 
 /* From the machine. A newer incarnation replaces an older one of the same rank; the same one again refreshes the

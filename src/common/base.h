@@ -32,7 +32,7 @@ typedef struct {
 } mcpg_gid_t; /* group id, given by the coordinator, never 0 */
 typedef struct {
     uint64_t v;
-} mcpg_session_t; /* random, new with every context */
+} mcpg_session_t; /* random, never 0, new with every context */
 typedef struct {
     uint64_t us;
 } mcpg_time_t; /* monotonic, microseconds */
@@ -62,6 +62,12 @@ static inline int mcpg__view_cmp(mcpg_view_id_t a, mcpg_view_id_t b) {
 }
 static inline bool mcpg__view_eq(mcpg_view_id_t a, mcpg_view_id_t b) {
     return mcpg__view_cmp(a, b) == 0;
+}
+
+/* For so long after a rank was last heard nobody leaves it out of a view without proof of its death, and for so long
+ * after its word was last heard a rank may take a proof of death for a judgement. */
+static inline uint64_t mcpg__lease_us(uint64_t offline_us) {
+    return offline_us / 4u;
 }
 
 /* A borrowed byte range; never NUL-terminated by contract. */

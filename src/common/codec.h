@@ -26,6 +26,11 @@ MCPG_MUST_USE mcpg_status_t mcpg__down_pack(const mcpg_down_msg_t *msg, uint8_t 
 MCPG_MUST_USE mcpg_status_t mcpg__up_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_up_msg_t *out);
 MCPG_MUST_USE mcpg_status_t mcpg__down_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena,
                                               mcpg_down_msg_t *out);
+/* The same for a group's record in the key-value store. */
+MCPG_MUST_USE mcpg_status_t mcpg__record_pack(const mcpg_group_record_t *record, uint8_t *buf, size_t cap,
+                                              size_t *len_out);
+MCPG_MUST_USE mcpg_status_t mcpg__record_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena,
+                                                mcpg_group_record_t *out);
 const char *mcpg__up_name(mcpg_up_kind_t kind);
 const char *mcpg__down_name(mcpg_down_kind_t kind);
 

@@ -13,6 +13,7 @@ static mcpg_status_t put_welcome(mcpg_arena_t *arena, const mcpg_down_welcome_t 
     w->inc_term = m->inc.term;
     w->inc_counter = m->inc.counter;
     w->resumed = m->resumed;
+    w->rebuilding = m->rebuilding;
     w->heartbeat_us = m->heartbeat_us;
     w->offline_us = m->offline_us;
     return MCPG_OK;
@@ -36,6 +37,8 @@ static mcpg_status_t put_rank_states(mcpg_arena_t *arena, const mcpg_down_rank_s
                                      Mooncake__Pg__RankStates *w) {
     w->full = m->full;
     w->check_id = m->check_id;
+    w->first = m->first;
+    w->end = m->end;
     if (m->count > MCPG_MAX_RANKS) return MCPG_LIMIT;
     if (m->count == 0) return MCPG_OK;
     Mooncake__Pg__RankInfo **pointers = mcpg__arena_take(arena, m->count * sizeof *pointers);
@@ -100,26 +103,7 @@ static mcpg_status_t put_prepare(mcpg_arena_t *arena, const mcpg_down_prepare_t 
 }
 
 static mcpg_status_t put_commit(mcpg_arena_t *arena, const mcpg_down_commit_t *m, Mooncake__Pg__Commit *w) {
-    w->gid = m->gid.v;
-    w->switch_seq = m->switch_seq;
-    w->sync = m->sync;
-    w->sync_first_failed_seq = m->sync_first_failed_seq;
-    MCPG_TRY(mcpg__wire_put_view(arena, &m->view, &w->view));
-    MCPG_TRY(mcpg__wire_put_set(arena, &m->sync_failed, &w->sync_failed));
-    if (m->leave_count > MCPG_MAX_RANKS) return MCPG_LIMIT;
-    if (m->leave_count == 0) return MCPG_OK;
-    Mooncake__Pg__Leave **pointers = mcpg__arena_take(arena, m->leave_count * sizeof *pointers);
-    Mooncake__Pg__Leave *items = mcpg__arena_take(arena, m->leave_count * sizeof *items);
-    if (pointers == NULL || items == NULL) return MCPG_LIMIT;
-    for (uint32_t i = 0; i < m->leave_count; i++) {
-        mooncake__pg__leave__init(&items[i]);
-        items[i].slot = m->leaves[i].slot.v;
-        items[i].leave_seq = m->leaves[i].leave_seq;
-        pointers[i] = &items[i];
-    }
-    w->n_leaves = m->leave_count;
-    w->leaves = pointers;
-    return MCPG_OK;
+    return mcpg__wire_put_commit(arena, m, w);
 }
 
 static mcpg_status_t put_abort(mcpg_arena_t *arena, const mcpg_down_abort_t *m, Mooncake__Pg__Abort *w) {
@@ -159,6 +143,7 @@ static mcpg_status_t get_welcome(mcpg_arena_t *arena, const Mooncake__Pg__Welcom
     m->term = w->term;
     m->coordinator_id = w->coordinator_id;
     m->resumed = w->resumed != 0;
+    m->rebuilding = w->rebuilding != 0;
     m->heartbeat_us = w->heartbeat_us;
     m->offline_us = w->offline_us;
     return mcpg__wire_get_inc(w->inc_term, w->inc_counter, false, &m->inc);
@@ -187,13 +172,16 @@ static mcpg_status_t get_rank_info(const Mooncake__Pg__RankInfo *w, mcpg_rank_in
     m->dead = w->dead != 0;
     m->host_id = w->host_id;
     m->pid = w->pid;
-    MCPG_TRY(mcpg__wire_get_inc(w->inc_term, w->inc_counter, true, &m->inc));
+    /* Only a rank that is OFFLINE may have no process, and then there is no link to check either. */
+    bool none_allowed = w->state == MCPG_RANK_OFFLINE && w->suspect == 0;
+    MCPG_TRY(mcpg__wire_get_inc(w->inc_term, w->inc_counter, none_allowed, &m->inc));
     return mcpg__wire_get_bytes(w->endpoint, MCPG_ENDPOINT_CAP, &m->endpoint);
 }
 
 static mcpg_status_t get_rank_states(mcpg_arena_t *arena, const Mooncake__Pg__RankStates *w,
                                      mcpg_down_rank_states_t *m) {
-    MCPG_WIRE_CHECK(w->n_ranks <= MCPG_MAX_RANKS);
+    MCPG_WIRE_CHECK(w->n_ranks <= MCPG_MAX_RANKS && w->end <= MCPG_MAX_RANKS);
+    MCPG_WIRE_CHECK(w->end == 0 ? w->first == 0 : w->first < w->end);
     mcpg_rank_info_t *ranks = NULL;
     if (w->n_ranks > 0) {
         ranks = mcpg__arena_take(arena, w->n_ranks * sizeof *ranks);
@@ -203,11 +191,14 @@ static mcpg_status_t get_rank_states(mcpg_arena_t *arena, const Mooncake__Pg__Ra
     for (size_t i = 0; i < w->n_ranks; i++) {
         const Mooncake__Pg__RankInfo *r = w->ranks[i];
         MCPG_WIRE_CHECK(r->rank < MCPG_MAX_RANKS && !mcpg__rankset_has(&seen, r->rank));
+        MCPG_WIRE_CHECK(w->end == 0 || (r->rank >= w->first && r->rank < w->end));
         mcpg__rankset_add(&seen, r->rank);
         MCPG_TRY(get_rank_info(r, &ranks[i]));
     }
     m->full = w->full != 0;
     m->check_id = w->check_id;
+    m->first = w->first;
+    m->end = w->end;
     m->count = (uint32_t)w->n_ranks;
     m->ranks = ranks;
     return MCPG_OK;
@@ -256,28 +247,7 @@ static mcpg_status_t get_prepare(mcpg_arena_t *arena, const Mooncake__Pg__Prepar
 }
 
 static mcpg_status_t get_commit(mcpg_arena_t *arena, const Mooncake__Pg__Commit *w, mcpg_down_commit_t *m) {
-    MCPG_WIRE_CHECK(w->gid != 0 && w->n_leaves <= MCPG_MAX_RANKS);
-    m->gid.v = w->gid;
-    MCPG_TRY(mcpg__wire_get_view(arena, w->view, &m->view));
-    mcpg_leave_t *leaves = NULL;
-    if (w->n_leaves > 0) {
-        leaves = mcpg__arena_take(arena, w->n_leaves * sizeof *leaves);
-        MCPG_WIRE_CHECK(leaves != NULL);
-    }
-    mcpg_rankset_t seen = {{0}};
-    for (size_t i = 0; i < w->n_leaves; i++) {
-        uint32_t slot = w->leaves[i]->slot;
-        MCPG_WIRE_CHECK(slot < MCPG_MAX_RANKS && !mcpg__rankset_has(&seen, slot));
-        mcpg__rankset_add(&seen, slot);
-        leaves[i].slot.v = slot;
-        leaves[i].leave_seq = w->leaves[i]->leave_seq;
-    }
-    m->switch_seq = w->switch_seq;
-    m->leave_count = (uint32_t)w->n_leaves;
-    m->leaves = leaves;
-    m->sync = w->sync != 0;
-    m->sync_first_failed_seq = w->sync_first_failed_seq;
-    return mcpg__wire_get_set(w->sync_failed, &m->sync_failed);
+    return mcpg__wire_get_commit(arena, w, m);
 }
 
 static mcpg_status_t get_abort(mcpg_arena_t *arena, const Mooncake__Pg__Abort *w, mcpg_down_abort_t *m) {
@@ -313,9 +283,8 @@ static mcpg_status_t get_syncing(mcpg_arena_t *arena, const Mooncake__Pg__Syncin
 }
 
 /* ---- envelope ---- */
-/* Entries of the longest list; COMMIT's two lists are packed side by side. */
+/* Entries of the longest list. */
 static uint32_t list_entries(const mcpg_down_msg_t *msg) {
-    const mcpg_down_commit_t *commit = &msg->u.commit;
     switch (msg->kind) {
     case MCPG_DOWN_RANK_STATES:
         return msg->u.rank_states.count;
@@ -324,7 +293,7 @@ static uint32_t list_entries(const mcpg_down_msg_t *msg) {
     case MCPG_DOWN_PREPARE:
         return msg->u.prepare.view.active_count;
     case MCPG_DOWN_COMMIT:
-        return commit->view.active_count > commit->leave_count ? commit->view.active_count : commit->leave_count;
+        return mcpg__wire_commit_entries(&msg->u.commit);
     case MCPG_DOWN_WELCOME:
     case MCPG_DOWN_REFUSED:
     case MCPG_DOWN_HEARTBEAT_REPLY:

@@ -137,7 +137,7 @@ mcpg_status_t mcpg__wire_get_view_id(uint64_t term, uint64_t epoch, bool none_al
 }
 
 mcpg_status_t mcpg__wire_get_status(int32_t in, int32_t *out) {
-    MCPG_WIRE_CHECK(in >= MCPG_INTERNAL && in <= MCPG_IN_PROGRESS);
+    MCPG_WIRE_CHECK(in >= MCPG_NOT_PERMITTED && in <= MCPG_IN_PROGRESS);
     *out = in;
     return MCPG_OK;
 }
@@ -174,5 +174,105 @@ mcpg_status_t mcpg__wire_get_view(mcpg_arena_t *arena, const Mooncake__Pg__ViewB
     MCPG_TRY(mcpg__wire_get_view_id(in->term, in->epoch, false, &view.id));
     MCPG_TRY(mcpg__wire_get_members(arena, in->active, in->n_active, true, &view.active, &view.active_count));
     *out = view;
+    return MCPG_OK;
+}
+
+mcpg_status_t mcpg__wire_put_commit(mcpg_arena_t *arena, const mcpg_down_commit_t *m, Mooncake__Pg__Commit *w) {
+    w->gid = m->gid.v;
+    w->switch_seq = m->switch_seq;
+    w->sync = m->sync;
+    w->sync_first_failed_seq = m->sync_first_failed_seq;
+    MCPG_TRY(mcpg__wire_put_view(arena, &m->view, &w->view));
+    MCPG_TRY(mcpg__wire_put_set(arena, &m->sync_failed, &w->sync_failed));
+    if (m->leave_count > MCPG_MAX_RANKS) return MCPG_LIMIT;
+    if (m->leave_count == 0) return MCPG_OK;
+    Mooncake__Pg__Leave **pointers = mcpg__arena_take(arena, m->leave_count * sizeof *pointers);
+    Mooncake__Pg__Leave *items = mcpg__arena_take(arena, m->leave_count * sizeof *items);
+    if (pointers == NULL || items == NULL) return MCPG_LIMIT;
+    for (uint32_t i = 0; i < m->leave_count; i++) {
+        mooncake__pg__leave__init(&items[i]);
+        items[i].slot = m->leaves[i].slot.v;
+        items[i].leave_seq = m->leaves[i].leave_seq;
+        pointers[i] = &items[i];
+    }
+    w->n_leaves = m->leave_count;
+    w->leaves = pointers;
+    return MCPG_OK;
+}
+
+mcpg_status_t mcpg__wire_get_commit(mcpg_arena_t *arena, const Mooncake__Pg__Commit *w, mcpg_down_commit_t *m) {
+    MCPG_WIRE_CHECK(w->gid != 0 && w->n_leaves <= MCPG_MAX_RANKS);
+    m->gid.v = w->gid;
+    MCPG_TRY(mcpg__wire_get_view(arena, w->view, &m->view));
+    mcpg_leave_t *leaves = NULL;
+    if (w->n_leaves > 0) {
+        leaves = mcpg__arena_take(arena, w->n_leaves * sizeof *leaves);
+        MCPG_WIRE_CHECK(leaves != NULL);
+    }
+    mcpg_rankset_t seen = {{0}};
+    for (size_t i = 0; i < w->n_leaves; i++) {
+        uint32_t slot = w->leaves[i]->slot;
+        MCPG_WIRE_CHECK(slot < MCPG_MAX_RANKS && !mcpg__rankset_has(&seen, slot));
+        mcpg__rankset_add(&seen, slot);
+        leaves[i].slot.v = slot;
+        leaves[i].leave_seq = w->leaves[i]->leave_seq;
+    }
+    m->switch_seq = w->switch_seq;
+    m->leave_count = (uint32_t)w->n_leaves;
+    m->leaves = leaves;
+    m->sync = w->sync != 0;
+    m->sync_first_failed_seq = w->sync_first_failed_seq;
+    return mcpg__wire_get_set(w->sync_failed, &m->sync_failed);
+}
+
+/* The two lists are packed side by side: an entry has room for one of each. */
+uint32_t mcpg__wire_commit_entries(const mcpg_down_commit_t *m) {
+    return m->view.active_count > m->leave_count ? m->view.active_count : m->leave_count;
+}
+
+mcpg_status_t mcpg__wire_get_order(const uint32_t *order, size_t count, uint32_t capacity) {
+    MCPG_WIRE_CHECK(count >= 1 && count <= MCPG_MAX_RANKS);
+    MCPG_WIRE_CHECK(capacity >= count && capacity <= MCPG_MAX_RANKS);
+    mcpg_rankset_t seen = {{0}};
+    for (size_t i = 0; i < count; i++) {
+        MCPG_WIRE_CHECK(order[i] < MCPG_MAX_RANKS && !mcpg__rankset_has(&seen, order[i]));
+        mcpg__rankset_add(&seen, order[i]);
+    }
+    return MCPG_OK;
+}
+
+/* ---- the record of a group in the key-value store ---- */
+
+mcpg_status_t mcpg__record_pack(const mcpg_group_record_t *record, uint8_t *buf, size_t cap, size_t *len_out) {
+    mcpg_wire_scratch_t scratch;
+    MCPG_TRY(mcpg__wire_scratch_begin(&scratch, record->has_view ? record->view.active_count : 0));
+    Mooncake__Pg__GroupRecord wire = MOONCAKE__PG__GROUP_RECORD__INIT;
+    wire.term = record->term;
+    wire.coordinator_id = record->coordinator_id;
+    mcpg_status_t status = MCPG_OK;
+    if (record->has_view) status = mcpg__wire_put_view(&scratch.arena, &record->view, &wire.view);
+    if (status == MCPG_OK) {
+        size_t len = mooncake__pg__group_record__get_packed_size(&wire);
+        if (len > cap || len > MCPG_MSG_CAP)
+            status = MCPG_LIMIT;
+        else
+            *len_out = mooncake__pg__group_record__pack(&wire, buf);
+    }
+    mcpg__wire_scratch_end(&scratch);
+    return status;
+}
+
+mcpg_status_t mcpg__record_unpack(const uint8_t *buf, size_t len, mcpg_arena_t *arena, mcpg_group_record_t *out) {
+    MCPG_WIRE_CHECK(len > 0 && len <= MCPG_MSG_CAP);
+    ProtobufCAllocator allocator = mcpg__wire_allocator(arena);
+    Mooncake__Pg__GroupRecord *wire = mooncake__pg__group_record__unpack(&allocator, len, buf);
+    MCPG_WIRE_CHECK(wire != NULL && wire->term != 0 && wire->term != UINT64_MAX);
+    mcpg_group_record_t record;
+    memset(&record, 0, sizeof record);
+    record.term = wire->term;
+    record.coordinator_id = wire->coordinator_id;
+    record.has_view = wire->view != NULL;
+    if (record.has_view) MCPG_TRY(mcpg__wire_get_view(arena, wire->view, &record.view));
+    *out = record;
     return MCPG_OK;
 }

@@ -48,4 +48,10 @@ mcpg_status_t mcpg__wire_get_members(mcpg_arena_t *arena, Mooncake__Pg__Member *
                                      const mcpg_member_t **out, uint32_t *count_out);
 mcpg_status_t mcpg__wire_get_view(mcpg_arena_t *arena, const Mooncake__Pg__ViewBody *in, mcpg_view_body_t *out);
 
+mcpg_status_t mcpg__wire_put_commit(mcpg_arena_t *arena, const mcpg_down_commit_t *m, Mooncake__Pg__Commit *w);
+mcpg_status_t mcpg__wire_get_commit(mcpg_arena_t *arena, const Mooncake__Pg__Commit *w, mcpg_down_commit_t *m);
+uint32_t mcpg__wire_commit_entries(const mcpg_down_commit_t *m); /* for scratch_begin */
+/* A rank order of count slots in a group of that capacity: within bounds, no rank twice. */
+mcpg_status_t mcpg__wire_get_order(const uint32_t *order, size_t count, uint32_t capacity);
+
 #endif

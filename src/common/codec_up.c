@@ -103,6 +103,7 @@ static mcpg_status_t put_ack(mcpg_arena_t *arena, const mcpg_up_ack_t *m, Moonca
     w->term = m->view.term;
     w->epoch = m->view.epoch;
     w->next_seq = m->next_seq;
+    w->steps = m->steps;
     return MCPG_OK;
 }
 
@@ -142,6 +143,38 @@ static mcpg_status_t put_detach(mcpg_arena_t *arena, const mcpg_up_detach_t *m, 
     return MCPG_OK;
 }
 
+static mcpg_status_t put_rebuild(mcpg_arena_t *arena, const mcpg_up_rebuild_t *m, Mooncake__Pg__Rebuild *w) {
+    if (m->order_count > MCPG_MAX_RANKS) return MCPG_LIMIT;
+    w->gid = m->gid.v;
+    MCPG_TRY(mcpg__wire_put_bytes(m->key, MCPG_KEY_CAP, &w->key));
+    MCPG_TRY(mcpg__wire_put_bytes(m->label, MCPG_KEY_CAP, &w->label));
+    MCPG_TRY(mcpg__wire_put_bytes(m->device_kind, MCPG_KEY_CAP, &w->device_kind));
+    w->n_order = m->order_count;
+    w->order = (uint32_t *)(uintptr_t)m->order; /* protobuf-c only reads it */
+    w->capacity = m->capacity;
+    w->manual = m->manual;
+    w->no_auto_sync = m->no_auto_sync;
+    w->awaiting = m->awaiting;
+    w->acked_term = m->acked.term;
+    w->acked_epoch = m->acked.epoch;
+    w->aborted_term = m->aborted.term;
+    w->aborted_epoch = m->aborted.epoch;
+    w->next_seq = m->next_seq;
+    MCPG_TRY(mcpg__wire_put_members(arena, m->doubt, m->doubt_count, &w->n_doubt, &w->doubt));
+    if (!m->has_commit) return MCPG_OK;
+    w->commit = mcpg__arena_take(arena, sizeof *w->commit);
+    if (w->commit == NULL) return MCPG_LIMIT;
+    mooncake__pg__commit__init(w->commit);
+    return mcpg__wire_put_commit(arena, &m->commit, w->commit);
+}
+
+static mcpg_status_t put_rebuild_end(mcpg_arena_t *arena, const mcpg_up_rebuild_end_t *m, Mooncake__Pg__RebuildEnd *w) {
+    (void)arena;
+    (void)m;
+    (void)w;
+    return MCPG_OK;
+}
+
 /* ---- in ---- */
 static mcpg_status_t get_reports(mcpg_arena_t *arena, const Mooncake__Pg__Attach *w, mcpg_up_attach_t *m) {
     MCPG_WIRE_CHECK(w->n_reports <= MCPG_MAX_GROUPS);
@@ -165,6 +198,7 @@ static mcpg_status_t get_reports(mcpg_arena_t *arena, const Mooncake__Pg__Attach
 
 static mcpg_status_t get_attach(mcpg_arena_t *arena, const Mooncake__Pg__Attach *w, mcpg_up_attach_t *m) {
     MCPG_WIRE_CHECK(w->rank < MCPG_MAX_RANKS && w->highest_term != UINT64_MAX);
+    MCPG_WIRE_CHECK(w->session != 0); /* no session: such a process could not be told from one that is only named */
     m->rank.v = w->rank;
     m->session.v = w->session;
     MCPG_TRY(mcpg__wire_get_inc(w->prev_inc_term, w->prev_inc_counter, true, &m->prev_inc));
@@ -202,13 +236,7 @@ static mcpg_status_t get_death(mcpg_arena_t *arena, const Mooncake__Pg__Death *w
 static mcpg_status_t get_register_group(mcpg_arena_t *arena, const Mooncake__Pg__RegisterGroup *w,
                                         mcpg_up_register_t *m) {
     (void)arena;
-    MCPG_WIRE_CHECK(w->n_order >= 1 && w->n_order <= MCPG_MAX_RANKS);
-    MCPG_WIRE_CHECK(w->capacity >= w->n_order && w->capacity <= MCPG_MAX_RANKS);
-    mcpg_rankset_t seen = {{0}};
-    for (size_t i = 0; i < w->n_order; i++) {
-        MCPG_WIRE_CHECK(w->order[i] < MCPG_MAX_RANKS && !mcpg__rankset_has(&seen, w->order[i]));
-        mcpg__rankset_add(&seen, w->order[i]);
-    }
+    MCPG_TRY(mcpg__wire_get_order(w->order, w->n_order, w->capacity));
     m->call_id = w->call_id;
     MCPG_TRY(mcpg__wire_get_bytes(w->key, MCPG_KEY_CAP, &m->key));
     MCPG_TRY(mcpg__wire_get_bytes(w->label, MCPG_KEY_CAP, &m->label));
@@ -247,6 +275,7 @@ static mcpg_status_t get_ack(mcpg_arena_t *arena, const Mooncake__Pg__Ack *w, mc
     MCPG_WIRE_CHECK(w->gid != 0);
     m->gid.v = w->gid;
     m->next_seq = w->next_seq;
+    m->steps = w->steps != 0;
     return mcpg__wire_get_view_id(w->term, w->epoch, false, &m->view);
 }
 
@@ -289,6 +318,37 @@ static mcpg_status_t get_detach(mcpg_arena_t *arena, const Mooncake__Pg__Detach 
     return MCPG_OK;
 }
 
+static mcpg_status_t get_rebuild(mcpg_arena_t *arena, const Mooncake__Pg__Rebuild *w, mcpg_up_rebuild_t *m) {
+    MCPG_WIRE_CHECK(w->gid != 0);
+    MCPG_TRY(mcpg__wire_get_order(w->order, w->n_order, w->capacity));
+    m->gid.v = w->gid;
+    MCPG_TRY(mcpg__wire_get_bytes(w->key, MCPG_KEY_CAP, &m->key));
+    MCPG_TRY(mcpg__wire_get_bytes(w->label, MCPG_KEY_CAP, &m->label));
+    MCPG_TRY(mcpg__wire_get_bytes(w->device_kind, MCPG_KEY_CAP, &m->device_kind));
+    m->order_count = (uint32_t)w->n_order;
+    m->order = w->order;
+    m->capacity = w->capacity;
+    m->manual = w->manual != 0;
+    m->no_auto_sync = w->no_auto_sync != 0;
+    m->awaiting = w->awaiting != 0;
+    MCPG_TRY(mcpg__wire_get_view_id(w->acked_term, w->acked_epoch, true, &m->acked));
+    m->next_seq = w->next_seq;
+    MCPG_TRY(mcpg__wire_get_view_id(w->aborted_term, w->aborted_epoch, true, &m->aborted));
+    MCPG_WIRE_CHECK(w->n_doubt == 0 || m->acked.epoch != 0);
+    MCPG_TRY(mcpg__wire_get_members(arena, w->doubt, w->n_doubt, true, &m->doubt, &m->doubt_count));
+    m->has_commit = w->commit != NULL;
+    if (!m->has_commit) return MCPG_OK;
+    MCPG_WIRE_CHECK(w->commit->gid == w->gid);
+    return mcpg__wire_get_commit(arena, w->commit, &m->commit);
+}
+
+static mcpg_status_t get_rebuild_end(mcpg_arena_t *arena, const Mooncake__Pg__RebuildEnd *w, mcpg_up_rebuild_end_t *m) {
+    (void)arena;
+    (void)w;
+    m->reserved = 0;
+    return MCPG_OK;
+}
+
 /* ---- envelope ---- */
 /* Entries of the longest list. */
 static uint32_t list_entries(const mcpg_up_msg_t *msg) {
@@ -299,6 +359,9 @@ static uint32_t list_entries(const mcpg_up_msg_t *msg) {
         return msg->u.propose.stamp_count;
     case MCPG_UP_OP_FAILED:
         return msg->u.op_failed.failed_count;
+    case MCPG_UP_REBUILD:
+        return msg->u.rebuild.doubt_count +
+               (msg->u.rebuild.has_commit ? mcpg__wire_commit_entries(&msg->u.rebuild.commit) : 0);
     case MCPG_UP_HEARTBEAT:
     case MCPG_UP_LINK:
     case MCPG_UP_DEATH:
@@ -309,6 +372,7 @@ static uint32_t list_entries(const mcpg_up_msg_t *msg) {
     case MCPG_UP_SYNC_ENTER:
     case MCPG_UP_LEAVE_GROUP:
     case MCPG_UP_DETACH:
+    case MCPG_UP_REBUILD_END:
     case MCPG_UP__COUNT:
         break;
     }
@@ -396,4 +460,5 @@ const char *mcpg__up_name(mcpg_up_kind_t kind) {
 _Static_assert((int)MOONCAKE__PG__UP__MSG_ATTACH == (int)MCPG_UP_ATTACH + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
 _Static_assert((int)MOONCAKE__PG__UP__MSG_OP_FAILED == (int)MCPG_UP_OP_FAILED + MCPG_WIRE_CASE_OFFSET,
                "pg.proto numbers");
-_Static_assert((int)MOONCAKE__PG__UP__MSG_DETACH == (int)MCPG_UP_DETACH + MCPG_WIRE_CASE_OFFSET, "pg.proto numbers");
+_Static_assert((int)MOONCAKE__PG__UP__MSG_REBUILD_END == (int)MCPG_UP_REBUILD_END + MCPG_WIRE_CASE_OFFSET,
+               "pg.proto numbers");

@@ -40,17 +40,23 @@ typedef struct {
     /* The group exists, with no view (operations are held until the first install_view) or isolated. */
     void (*group_open)(void *dp, const mcpg_dp_group_config_t *config);
     void (*group_close)(void *dp, mcpg_gid_t gid);
-    /* Atomic with taking a number: from now on operations are held; the number that the next one gets. */
-    uint64_t (*hold)(void *dp, mcpg_gid_t gid);
+    /* Atomic with taking a number: from now on operations are held; the number that the next one gets. steps: this
+     * process has used safe_point in the group. */
+    uint64_t (*hold)(void *dp, mcpg_gid_t gid, bool *steps_out);
     void (*release_hold)(void *dp, mcpg_gid_t gid);
     /* Adds (switch_seq, view) to the group's ordered list, applies leave_seqs, writes the mirror, ends the hold. A rank
      * that is added starts at switch_seq. With commit->sync, the next number becomes switch_seq. */
     void (*install_view)(void *dp, const mcpg_down_commit_t *commit);
     /* SYNCING: outstanding and later operations end with local success false until mcpg__dp_sync_done. */
     void (*sync_fence)(void *dp, mcpg_gid_t gid);
-    /* The operation that op_failed named may complete with this status (OK, COORDINATOR_LOST, IN_DOUBT). report_id 0:
-     * every held operation of the group. */
+    /* The operation that op_failed named may complete with this status (OK, COORDINATOR_LOST, NOT_ACTIVE, LIMIT).
+     * report_id 0 with IN_DOUBT: every held operation of the group ends, and none is taken until the hold ends; with
+     * NOT_ACTIVE: the group ends, this process is no longer part of the job. */
     void (*resolve)(void *dp, mcpg_gid_t gid, uint64_t report_id, mcpg_status_t status);
+    /* Control lane, best effort: asks every linked member of the group what became of a view; tells one peer (packed
+     * DOWN message, COMMIT or ABORT; copied). */
+    void (*ask_view)(void *dp, mcpg_gid_t gid, mcpg_view_id_t view);
+    void (*tell_view)(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes, size_t len);
 } mcpg_dp_ops_t;
 
 /* What the data plane sees. Called from data plane threads, possibly with its lock held: an implementation only queues.
@@ -65,6 +71,9 @@ typedef struct {
      * report_id is 0. */
     bool (*op_failed)(void *user, mcpg_gid_t gid, uint64_t report_id, uint64_t seq, const mcpg_member_t *failed,
                       uint32_t failed_count);
+    /* A peer asks, or tells (bytes of a packed DOWN message, borrowed). Dropped when the queue is full: asked again. */
+    void (*view_asked)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_gid_t gid, mcpg_view_id_t view);
+    void (*view_told)(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes, size_t len);
 } mcpg_dp_observer_t;
 
 #endif

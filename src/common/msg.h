@@ -64,6 +64,27 @@ typedef struct {
     uint64_t next_seq;
 } mcpg_group_report_t;
 
+/* A committed view with all that goes with it: sent down as COMMIT, reported up to a coordinator that rebuilds, relayed
+ * between agents. */
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_view_body_t view;
+    uint64_t switch_seq;
+    uint32_t leave_count; /* removed slots, and fenced ones (still active) */
+    const mcpg_leave_t *leaves;
+    /* result of sync_after_failure, when sync is true */
+    bool sync;
+    mcpg_rankset_t sync_failed;
+    uint64_t sync_first_failed_seq;
+} mcpg_down_commit_t;
+
+/* A group's record in the key-value store: who rules it, and the newest view that left somebody out unproved. */
+typedef struct {
+    uint64_t term, coordinator_id;
+    bool has_view; /* false: claimed, no view was ever written */
+    mcpg_view_body_t view;
+} mcpg_group_record_t;
+
 /* ---- UP ---- */
 typedef struct {
     uint32_t version; /* MCPG_PROTOCOL_VERSION; first field of the first message */
@@ -120,6 +141,7 @@ typedef struct {
     mcpg_gid_t gid;
     mcpg_view_id_t view;
     uint64_t next_seq;
+    bool steps; /* this process uses safe_point in this group */
 } mcpg_up_ack_t;
 typedef struct {
     mcpg_gid_t gid;
@@ -147,6 +169,27 @@ typedef struct {
 typedef struct {
     uint32_t reserved;
 } mcpg_up_detach_t; /* graceful end of the process's context */
+/* To a coordinator that this process was not attached to before: one group as this process knows it. */
+typedef struct {
+    mcpg_gid_t gid;
+    mcpg_bytes_t key, label, device_kind;
+    uint32_t order_count;
+    const uint32_t *order; /* slot -> global rank, as far as this process knows it */
+    uint32_t capacity;
+    bool manual, no_auto_sync;
+    bool awaiting;        /* called join_group, or is a founder */
+    mcpg_view_id_t acked; /* open ACK, or none */
+    uint32_t doubt_count; /* active set of that view, as PREPARE said it */
+    const mcpg_member_t *doubt;
+    mcpg_view_id_t aborted; /* the last one that this process was told was aborted, or none */
+    uint64_t next_seq;      /* of the open ACK, else of the next operation as far as it is known */
+    bool has_commit;
+    mcpg_down_commit_t commit; /* newest one installed */
+} mcpg_up_rebuild_t;
+/* This process has told every group that it knows. */
+typedef struct {
+    uint32_t reserved;
+} mcpg_up_rebuild_end_t;
 
 #define MCPG_UP_MSGS(X)                                                                                                \
     X(ATTACH, attach, mcpg_up_attach_t)                                                                                \
@@ -161,7 +204,9 @@ typedef struct {
     X(OP_FAILED, op_failed, mcpg_up_op_failed_t)                                                                       \
     X(SYNC_ENTER, sync_enter, mcpg_up_sync_enter_t)                                                                    \
     X(LEAVE_GROUP, leave_group, mcpg_up_leave_group_t)                                                                 \
-    X(DETACH, detach, mcpg_up_detach_t)
+    X(DETACH, detach, mcpg_up_detach_t)                                                                                \
+    X(REBUILD, rebuild, mcpg_up_rebuild_t)                                                                             \
+    X(REBUILD_END, rebuild_end, mcpg_up_rebuild_end_t)
 
 /* ---- DOWN ---- */
 typedef struct {
@@ -169,6 +214,7 @@ typedef struct {
     mcpg_incarnation_t inc;
     bool resumed; /* same session kept its incarnation */
     uint64_t heartbeat_us, offline_us;
+    bool rebuilding; /* it still gathers what the ranks know */
 } mcpg_down_welcome_t;
 /* ATTACH refused. RANK_IN_USE and UNAVAILABLE may be tried again. */
 typedef struct {
@@ -178,9 +224,12 @@ typedef struct {
 typedef struct {
     uint64_t digest, sent_us;
 } mcpg_down_heartbeat_reply_t;
+/* At most MCPG_STATES_PART ranks: with the longest endpoints that is under 1 MiB. */
+#define MCPG_STATES_PART 2048u
 typedef struct {
-    bool full;         /* ranks not listed are unknown: forget them */
-    uint64_t check_id; /* != 0 when an entry is suspect */
+    bool full;           /* ranks not listed are unknown: forget them */
+    uint32_t first, end; /* full: about ranks first to end - 1 only; end 0: about all */
+    uint64_t check_id;   /* != 0 when an entry is suspect */
     uint32_t count;
     const mcpg_rank_info_t *ranks;
 } mcpg_down_rank_states_t;
@@ -205,17 +254,6 @@ typedef struct {
     mcpg_gid_t gid;
     mcpg_view_body_t view;
 } mcpg_down_prepare_t;
-typedef struct {
-    mcpg_gid_t gid;
-    mcpg_view_body_t view;
-    uint64_t switch_seq;
-    uint32_t leave_count; /* removed slots, and fenced ones (still active) */
-    const mcpg_leave_t *leaves;
-    /* result of sync_after_failure, when sync is true */
-    bool sync;
-    mcpg_rankset_t sync_failed;
-    uint64_t sync_first_failed_seq;
-} mcpg_down_commit_t;
 typedef struct {
     mcpg_gid_t gid;
     mcpg_view_id_t view;

@@ -26,6 +26,10 @@ static const timer_rule_t rules[] = {
     {"collective_timeout_us", "MOONCAKE_COLLECTIVE_TIMEOUT_US", offsetof(mcpg_timers_t, collective_timeout_us),
      1000000},
     {"p2p_timeout_us", "MOONCAKE_P2P_TIMEOUT_US", offsetof(mcpg_timers_t, p2p_timeout_us), 10000000},
+    {"failover_us", "MOONCAKE_FAILOVER_US", offsetof(mcpg_timers_t, failover_us), 2000000},
+    {"settle_us", "MOONCAKE_SETTLE_US", offsetof(mcpg_timers_t, settle_us), 1200000},
+    {"link_retry_us", "MOONCAKE_LINK_RETRY_US", offsetof(mcpg_timers_t, link_retry_us), 100000},
+    {"link_retry_max_us", "MOONCAKE_LINK_RETRY_MAX_US", offsetof(mcpg_timers_t, link_retry_max_us), 2000000},
 };
 #define RULE_COUNT (sizeof rules / sizeof rules[0])
 _Static_assert(RULE_COUNT * sizeof(uint64_t) == sizeof(mcpg_timers_t), "every timer has a rule");

@@ -17,7 +17,11 @@ static const char *check_rank(const mcpg_coord_t *c, uint32_t rank) {
     CHECK(!stream || (present && r->known && !r->dead), "I4 a rank that is OFFLINE or dead has a stream");
     CHECK(!r->dead || !present, "I4 a dead rank is present");
     CHECK(!r->left || r->dead, "I4 a rank that left counts as alive");
-    CHECK(r->inc.counter <= c->last_counter, "I4 an incarnation from the future");
+    bool from_here = r->inc.term == c->config.term && r->inc.counter <= c->last_counter;
+    CHECK(!r->known || from_here || r->inc.term < c->config.term, "I4 an incarnation from the future");
+    CHECK(!stream || r->session.v != 0, "I4 a rank that is only named has a stream");
+    CHECK(!stream || r->reported || r->inc.term < c->config.term,
+          "I4 a process of this coordinator's is still to report");
     for (uint32_t p = 0; p < c->rank_high; p++) {
         bool eff = mcpg__bit_get(mcpg__coord_eff(c, rank), p);
         CHECK(eff == mcpg__bit_get(mcpg__coord_eff(c, p), rank), "I4 links that count are not symmetric");
@@ -35,6 +39,13 @@ static const char *check_rank(const mcpg_coord_t *c, uint32_t rank) {
 
 static const char *check_health(const mcpg_coord_t *c) {
     if (c->health_dirty) return NULL;
+    for (uint32_t r = 0; r < c->rank_high; r++) {
+        bool present = mcpg__rankset_has(&c->present, r);
+        CHECK(mcpg__rankset_has(&c->healthy, r) == (c->ranks[r].state == MCPG_RANK_HEALTHY),
+              "I10 the healthy set differs from the ranks' states");
+        CHECK(!present || mcpg__rankset_has(&c->active, r) == (c->ranks[r].active_count > 0),
+              "I10 the set of active ranks differs from their counts");
+    }
     for (uint32_t a = mcpg__rankset_next(&c->present, 0); a < MCPG_MAX_RANKS;
          a = mcpg__rankset_next(&c->present, a + 1))
         for (uint32_t b = mcpg__rankset_next(&c->present, a + 1); b < MCPG_MAX_RANKS;
@@ -58,6 +69,23 @@ static const char *check_barrier(const mcpg_coord_t *c, const mcpg_coord_group_t
           "I6 a bootstrap of a group that is ready");
     CHECK(b->proposal == MCPG_COORD_NONE || c->props[b->proposal].phase == MCPG_COORD_PROP_RUNNING,
           "I5 the barrier's proposal does not run");
+    return NULL;
+}
+
+static const char *check_rebuild(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
+    const mcpg_coord_barrier_t *b = &g->barrier;
+    bool waits = g->rebuild != MCPG_COORD_REBUILD_NONE;
+    CHECK(!waits || g->adopted, "I20 a group of this coordinator's is taken over");
+    CHECK(!waits || b->phase == MCPG_COORD_BARRIER_NONE, "I20 a barrier is open in a group that is not decided");
+    CHECK(!waits || mcpg__rankset_empty(&g->sync_entered), "I20 a sync is entered in an undecided group");
+    CHECK(waits || mcpg__rankset_empty(&g->sync_held), "I20 a SYNC_ENTER is kept in a decided group");
+    CHECK(g->rebuild != MCPG_COORD_REBUILD_CLAIM || g->record == MCPG_COORD_RECORD_CLAIM, "I20 nobody claims");
+    CHECK(g->record == MCPG_COORD_RECORD_NONE || c->config.has_store, "I20 a record without a store");
+    CHECK(mcpg__rankset_subset(&g->bound, &g->active) && (!g->manual || mcpg__rankset_empty(&g->bound)),
+          "I20 a slot that the record leaves out is not active, or the group is manual");
+    CHECK(g->adopted || g->committed.epoch == 0 || g->committed.term == c->config.term,
+          "I20 another coordinator's view in a group of this one's");
+    CHECK(g->committed.term <= c->config.term, "I1 a view from the future");
     return NULL;
 }
 
@@ -85,11 +113,12 @@ static const char *check_group(const mcpg_coord_t *c, const mcpg_coord_group_t *
         CHECK(mcpg__inc_cmp(slot->active, c->ranks[slot->rank.v].inc) <= 0,
               "I4 an incarnation from the future is active");
     }
-    return check_barrier(c, g);
+    const char *broken = check_rebuild(c, g);
+    return broken != NULL ? broken : check_barrier(c, g);
 }
 
 static const char *check_tables(const mcpg_coord_t *c) {
-    uint32_t groups = 0, slots = 0, props = 0, listed = 0, callers = 0, reports = 0, faults = 0;
+    uint32_t groups = 0, slots = 0, props = 0, listed = 0, callers = 0, reports = 0, faults = 0, gathering = 0;
     for (uint32_t i = 0; i < c->group_high; i++) {
         const mcpg_coord_group_t *g = &c->groups[i];
         CHECK((c->gids[i] != 0) == (g->phase != MCPG_COORD_GROUP_FREE),
@@ -98,6 +127,8 @@ static const char *check_tables(const mcpg_coord_t *c) {
         groups++;
         slots += (g->capacity + MCPG_COORD_BLOCK - 1u) / MCPG_COORD_BLOCK * MCPG_COORD_BLOCK;
         listed += g->proposal_count;
+        bool gathers = g->rebuild == MCPG_COORD_REBUILD_GATHER || g->rebuild == MCPG_COORD_REBUILD_CLAIM;
+        gathering += gathers ? 1u : 0u;
         uint32_t count = 0;
         for (uint32_t p = g->first_proposal; p != MCPG_COORD_NONE && count <= g->proposal_count; p = c->props[p].next)
             count++;
@@ -109,6 +140,7 @@ static const char *check_tables(const mcpg_coord_t *c) {
     for (uint32_t i = 0; i < MCPG_COORD_MAX_FAULTS; i++) faults += c->faults[i].used ? 1u : 0u;
     CHECK(groups == c->groups_used && slots == c->slots_used && slots <= c->config.max_slots_total,
           "I10 groups or slots are miscounted");
+    CHECK(gathering == c->gathering, "I10 groups that gather are miscounted");
     CHECK(props == c->props_used && props == listed, "I10 proposals are miscounted");
     CHECK(callers == c->callers_used && reports == c->reports_used && faults == c->faults_used,
           "I10 a table is miscounted");

@@ -21,10 +21,12 @@ static uint64_t weight(const mcpg_coord_graph_t *graph, uint32_t v) {
 }
 
 static uint64_t weight_of(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *set) {
-    uint64_t sum = 0;
-    for (uint32_t v = mcpg__rankset_next(set, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(set, v + 1))
-        sum += weight(graph, v);
-    return sum;
+    uint64_t all = 0, active = 0;
+    for (uint32_t i = 0; i < graph->words; i++) {
+        all += mcpg__popcount64(set->w[i]);
+        active += mcpg__popcount64(set->w[i] & graph->active->w[i]);
+    }
+    return active * (ACTIVE_WEIGHT - 1u) + all;
 }
 
 /* Vertices of `in` that v has no link to. */
@@ -166,6 +168,16 @@ static void greedy(const mcpg_coord_graph_t *graph, const mcpg_rankset_t *compon
     }
 }
 
+/* Moves the vertices that are linked with all the others from rest to out: every best answer has them. */
+static void take_unbroken(const mcpg_coord_graph_t *graph, mcpg_rankset_t *rest, mcpg_rankset_t *out) {
+    const mcpg_rankset_t all = *rest;
+    for (uint32_t v = mcpg__rankset_next(&all, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&all, v + 1)) {
+        if (broken_count(graph, v, &all) > 0) continue;
+        mcpg__rankset_del(rest, v);
+        mcpg__rankset_add(out, v);
+    }
+}
+
 /* The vertices that broken links connect with v, v included. */
 static void component_of(const mcpg_coord_graph_t *graph, uint32_t v, const mcpg_rankset_t *rest, mcpg_rankset_t *out) {
     mcpg_rankset_t outside = *rest, front;
@@ -183,8 +195,8 @@ static void component_of(const mcpg_coord_graph_t *graph, uint32_t v, const mcpg
     }
 }
 
-static uint64_t total_bound(const mcpg_coord_graph_t *graph) {
-    mcpg_rankset_t rest = *graph->members, component;
+static uint64_t total_bound(const mcpg_coord_graph_t *graph, mcpg_rankset_t rest) {
+    mcpg_rankset_t component;
     uint64_t sum = 0;
     for (uint32_t v = mcpg__rankset_next(&rest, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&rest, v + 1)) {
         component_of(graph, v, &rest, &component);
@@ -203,8 +215,13 @@ bool mcpg__coord_clique(const mcpg_coord_graph_t *graph, mcpg_rankset_t *out) {
     mcpg_rankset_t rest = *graph->members;
     bool exact = true;
     mcpg__rankset_clear(out);
-    uint64_t bound = graph->at_least > 0 ? total_bound(graph) : 0; /* of what is still unsolved, plus what was found */
-    if (bound < graph->at_least) return true;
+    take_unbroken(graph, &rest, out);
+    /* of what is still unsolved, plus what was found */
+    uint64_t bound = graph->at_least > 0 ? weight_of(graph, out) + total_bound(graph, rest) : 0;
+    if (bound < graph->at_least) {
+        mcpg__rankset_clear(out);
+        return true;
+    }
     for (uint32_t v = mcpg__rankset_next(&rest, 0); v < MCPG_MAX_RANKS; v = mcpg__rankset_next(&rest, v + 1)) {
         mcpg_rankset_t component, chosen;
         component_of(graph, v, &rest, &component);

@@ -173,9 +173,10 @@ static void free_report(mcpg_coord_t *c, mcpg_coord_report_t *report) {
 }
 
 /* The named slots that are HEALTHY with the incarnation of the view. */
-static void cleared(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *failed,
+static void cleared(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t reporter, const mcpg_rankset_t *failed,
                     mcpg_rankset_t *out) {
     mcpg__rankset_clear(out);
+    if (c->ranks[reporter].state != MCPG_RANK_HEALTHY) return; /* it is about to leave: that COMMIT is its answer */
     for (uint32_t s = mcpg__rankset_next(failed, 0); s < g->order_count; s = mcpg__rankset_next(failed, s + 1))
         if (mcpg__coord_active_live(c, g, s) && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY)
             mcpg__rankset_add(out, s);
@@ -196,29 +197,71 @@ static void sort_failed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint
     }
 }
 
+static uint32_t judge(mcpg_coord_t *c, uint32_t rank, const mcpg_rankset_t *suspects, mcpg_coord_effects_t *fx) {
+    if (mcpg__rankset_empty(suspects)) return MCPG_COORD_NONE;
+    uint32_t fault = fault_to_join(c, rank, suspects);
+    if (fault == MCPG_COORD_NONE) mcpg__coord_fault_open(c, suspects, fx, &fault);
+    return fault;
+}
+
+/* Those named by their present incarnation (I4). */
+static void keep_failed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_up_op_failed_t *m,
+                        mcpg_rankset_t *slots) {
+    mcpg__rankset_clear(slots);
+    for (uint32_t i = 0; i < m->failed_count; i++) {
+        uint32_t slot = m->failed[i].slot.v;
+        if (slot < g->order_count && mcpg__inc_eq(mcpg__coord_rank_of(c, g, slot)->inc, m->failed[i].inc))
+            mcpg__rankset_add(slots, slot);
+    }
+}
+
+void mcpg__coord_reports_release(mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
+    mcpg_rankset_t suspects;
+    for (uint32_t i = 0; i < c->report_high && c->reports_used > 0; i++) {
+        mcpg_coord_report_t *report = &c->reports[i];
+        if (!report->used || !report->held || report->gid.v != g->gid.v) continue;
+        if (!mcpg__fx_room_states(c, fx)) { /* judged by what is known */
+            report->due = true;
+            continue;
+        }
+        mcpg__rankset_clear(&suspects);
+        for (uint32_t s = mcpg__rankset_next(&report->failed, 0); s < g->order_count;
+             s = mcpg__rankset_next(&report->failed, s + 1)) {
+            uint32_t rank = mcpg__coord_slot(c, g, s)->rank.v;
+            if (mcpg__coord_active_live(c, g, s) && rank != report->rank.v) mcpg__rankset_add(&suspects, rank);
+        }
+        report->held = false;
+        report->fault = judge(c, report->rank.v, &suspects, fx);
+        report->due = report->fault == MCPG_COORD_NONE;
+        c->more = true;
+    }
+}
+
 void mcpg__coord_op_failed(mcpg_coord_t *c, uint32_t rank, const mcpg_up_op_failed_t *m, mcpg_coord_effects_t *fx) {
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
     if (g == NULL) return;
     uint32_t own = mcpg__coord_slot_of(c, g, rank);
     if (own == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, own)) return;
     mcpg_rankset_t slots, suspects;
-    sort_failed(c, g, rank, m, &slots, &suspects);
-    uint32_t fault = MCPG_COORD_NONE;
-    if (!mcpg__rankset_empty(&suspects)) {
-        fault = fault_to_join(c, rank, &suspects);
-        if (fault == MCPG_COORD_NONE) mcpg__coord_fault_open(c, &suspects, fx, &fault);
-    }
+    bool held = g->rebuild != MCPG_COORD_REBUILD_NONE; /* which of them are active is not known yet */
+    if (held && m->report_id == 0) return;
+    if (held)
+        keep_failed(c, g, m, &slots);
+    else
+        sort_failed(c, g, rank, m, &slots, &suspects);
+    uint32_t fault = held ? MCPG_COORD_NONE : judge(c, rank, &suspects, fx);
     if (m->report_id == 0) return; /* manual, or without auto-sync: nobody waits */
     mcpg_coord_report_t *report = new_report(c);
     if (report == NULL) { /* table full: judged by what is known now */
         mcpg_down_reconciled_t *reply = &mcpg__fx_answer(fx, c->conns[rank], MCPG_DOWN_RECONCILED)->u.reconciled;
         reply->gid = m->gid;
         reply->report_id = m->report_id;
-        cleared(c, g, &slots, &reply->cleared);
+        cleared(c, g, rank, &slots, &reply->cleared);
         return;
     }
     report->fault = fault;
-    report->due = fault == MCPG_COORD_NONE;
+    report->held = held;
+    report->due = fault == MCPG_COORD_NONE && !held;
     report->rank.v = rank;
     report->inc = c->ranks[rank].inc;
     report->gid = m->gid;
@@ -226,24 +269,47 @@ void mcpg__coord_op_failed(mcpg_coord_t *c, uint32_t rank, const mcpg_up_op_fail
     report->failed = slots;
 }
 
+/* A failed slot that was not cleared is still in the view: should its removal come to nothing, it is told again. */
+static bool is_open(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_coord_report_t *report) {
+    uint32_t own = mcpg__coord_slot_of(c, g, report->rank.v);
+    if (own == MCPG_COORD_NONE || !mcpg__coord_active_live(c, g, own)) return false;
+    mcpg_rankset_t open = report->failed;
+    mcpg__rankset_minus(&open, &report->told);
+    for (uint32_t s = mcpg__rankset_next(&open, 0); s < g->order_count; s = mcpg__rankset_next(&open, s + 1))
+        if (mcpg__rankset_has(&g->active, s) &&
+            mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, mcpg__coord_rank_of(c, g, s)->inc))
+            return true;
+    return false;
+}
+
 void mcpg__coord_reports_answer(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
     if (c->reports_used == 0) return;
     for (uint32_t i = 0; i < c->report_high; i++) {
         mcpg_coord_report_t *report = &c->reports[i];
-        if (!report->used || !report->due) continue;
-        if (!mcpg__fx_room_answer(c, fx)) {
-            c->more = true;
-            return;
-        }
+        if (!report->used || report->held || report->fault != MCPG_COORD_NONE) continue;
         const mcpg_coord_group_t *g = mcpg__coord_group_find(c, report->gid);
-        if (g != NULL && c->conns[report->rank.v] != 0) {
+        if (g == NULL || c->conns[report->rank.v] == 0) {
+            free_report(c, report);
+            continue;
+        }
+        mcpg_rankset_t fine, fresh;
+        cleared(c, g, report->rank.v, &report->failed, &fine);
+        fresh = fine;
+        mcpg__rankset_minus(&fresh, &report->told);
+        if (report->due || !mcpg__rankset_empty(&fresh)) {
+            if (!mcpg__fx_room_answer(c, fx)) {
+                c->more = true;
+                return;
+            }
             mcpg_down_reconciled_t *reply =
                 &mcpg__fx_answer(fx, c->conns[report->rank.v], MCPG_DOWN_RECONCILED)->u.reconciled;
             reply->gid = report->gid;
             reply->report_id = report->report_id;
-            cleared(c, g, &report->failed, &reply->cleared);
+            reply->cleared = fine;
+            report->told = fine;
+            report->due = false;
         }
-        free_report(c, report);
+        if (!is_open(c, g, report)) free_report(c, report);
     }
 }
 

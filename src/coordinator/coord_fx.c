@@ -12,8 +12,12 @@
 #define STATES_PER_STEP      6u
 #define ANSWERS_PER_STEP     64u
 
+static uint32_t states_parts(const mcpg_coord_config_t *config) {
+    return (config->max_ranks + MCPG_STATES_PART - 1u) / MCPG_STATES_PART;
+}
+
 static size_t states_bytes(const mcpg_coord_config_t *config) {
-    return SEND_BYTES + ALIGNED(config->max_ranks * sizeof(mcpg_rank_info_t));
+    return states_parts(config) * (SEND_BYTES + 16u) + ALIGNED(config->max_ranks * sizeof(mcpg_rank_info_t));
 }
 
 /* The largest of MEMBERS, PREPARE, COMMIT. */
@@ -24,7 +28,8 @@ static size_t group_bytes(const mcpg_coord_config_t *config) {
 }
 
 void mcpg_coord_effects_worst(const mcpg_coord_config_t *config, uint32_t *item_cap_out, size_t *arena_cap_out) {
-    *item_cap_out = config->max_ranks + STATES_PER_STEP + GROUP_UNITS_PER_STEP + ANSWERS_PER_STEP + 16u;
+    *item_cap_out =
+        config->max_ranks + STATES_PER_STEP * states_parts(config) + GROUP_UNITS_PER_STEP + ANSWERS_PER_STEP + 16u;
     *arena_cap_out = STATES_PER_STEP * states_bytes(config) + GROUP_UNITS_PER_STEP * group_bytes(config) +
                      (ANSWERS_PER_STEP + 16u) * ANSWER_BYTES;
 }
@@ -39,7 +44,7 @@ bool mcpg__fx_room_group(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx, 
     return room(c, fx, units, units * group_bytes(&c->config));
 }
 bool mcpg__fx_room_states(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx) {
-    return room(c, fx, 1u, states_bytes(&c->config));
+    return room(c, fx, states_parts(&c->config), states_bytes(&c->config));
 }
 bool mcpg__fx_room_answer(const mcpg_coord_t *c, const mcpg_coord_effects_t *fx) {
     return room(c, fx, 1u, ANSWER_BYTES);
@@ -87,6 +92,15 @@ mcpg_down_msg_t *mcpg__fx_answer(mcpg_coord_effects_t *fx, uint64_t conn, mcpg_d
     item->conn = conn;
     item->msg = msg;
     return msg;
+}
+
+mcpg_group_record_t *mcpg__fx_record(mcpg_coord_effects_t *fx, mcpg_coord_fx_kind_t kind, mcpg_gid_t gid) {
+    mcpg_group_record_t *record = (mcpg_group_record_t *)mcpg__fx_alloc(fx, sizeof(*record));
+    memset(record, 0, sizeof(*record));
+    mcpg_coord_effect_t *item = next_item(fx, kind);
+    item->gid = gid;
+    item->record = record;
+    return record;
 }
 
 void mcpg__fx_close(mcpg_coord_effects_t *fx, uint64_t conn) {

@@ -36,10 +36,24 @@ static uint32_t find_blocks(const mcpg_coord_t *c, uint32_t need) {
     return MCPG_COORD_NONE;
 }
 
-mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity) {
+/* Term by term another range, so that two coordinators never give one id to two groups. */
+static uint32_t gid_range(const mcpg_coord_t *c) {
+    return (uint32_t)((c->config.term - 1u) & 0xFFFu) << MCPG_COORD_GID_BITS;
+}
+
+static mcpg_gid_t gid_next(mcpg_coord_t *c) {
+    return (mcpg_gid_t){gid_range(c) + ++c->last_gid};
+}
+
+static void gid_taken(mcpg_coord_t *c, mcpg_gid_t gid) {
+    const uint32_t mask = (1u << MCPG_COORD_GID_BITS) - 1u;
+    if ((gid.v & ~mask) == gid_range(c) && (gid.v & mask) > c->last_gid) c->last_gid = gid.v & mask;
+}
+
+mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity, mcpg_gid_t gid) {
     uint32_t index = 0, need = blocks_for(capacity);
     while (index < c->group_high && c->gids[index] != 0) index++;
-    if (index == c->config.max_groups || c->last_gid == UINT32_MAX) return NULL;
+    if (index == c->config.max_groups || c->last_gid >= (1u << MCPG_COORD_GID_BITS) - 1u) return NULL;
     uint32_t first = find_blocks(c, need);
     if (first == MCPG_COORD_NONE) return NULL;
     for (uint32_t b = first; b < first + need; b++) mcpg__bit_put(c->blocks, b, true);
@@ -49,7 +63,8 @@ mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity) {
     mcpg_coord_group_t *g = &c->groups[index];
     memset(g, 0, sizeof(*g));
     g->phase = MCPG_COORD_GROUP_FORMING;
-    g->gid.v = ++c->last_gid;
+    gid_taken(c, gid);
+    g->gid = gid.v != 0 ? gid : gid_next(c);
     g->created = ++c->last_created;
     g->base = first * MCPG_COORD_BLOCK;
     g->capacity = capacity;
@@ -70,6 +85,9 @@ void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g) {
         r->active_count--;
         if (r->active_count == 0) c->health_dirty = true; /* active ranks are preferred */
     }
+    bool decided = g->adopted && g->phase == MCPG_COORD_GROUP_READY && g->rebuild == MCPG_COORD_REBUILD_NONE;
+    if (decided) c->ended[c->ended_at++ % MCPG_COORD_ENDED] = g->gid.v;
+    mcpg__coord_rebuild_set(c, g, MCPG_COORD_REBUILD_NONE);
     mcpg__coord_proposals_forget(c, g);
     mcpg__coord_sync_abandon(c, g);
     uint32_t first = g->base / MCPG_COORD_BLOCK, count = blocks_for(g->capacity);
@@ -176,7 +194,9 @@ void mcpg__coord_groups_lose_rank(mcpg_coord_t *c, uint32_t rank) {
 void mcpg__coord_groups_touch_rank(mcpg_coord_t *c, uint32_t rank) {
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *g = &c->groups[i];
-        if (g->phase != MCPG_COORD_GROUP_FREE && mcpg__rankset_has(&g->ranks, rank)) mcpg__coord_touch(g);
+        if (g->phase == MCPG_COORD_GROUP_FREE || !mcpg__rankset_has(&g->ranks, rank)) continue;
+        g->rebuild_due = true;
+        mcpg__coord_touch(g);
     }
 }
 
@@ -187,6 +207,22 @@ void mcpg__coord_groups_resync(mcpg_coord_t *c, uint32_t rank) {
         uint32_t slot = mcpg__coord_slot_of(c, g, rank);
         if (!mcpg__coord_registered(c, g, slot)) continue;
         mcpg__rankset_add(&g->resync, slot);
+        mcpg__coord_touch(g);
+    }
+}
+
+void mcpg__coord_groups_nag(mcpg_coord_t *c, uint32_t rank) {
+    for (uint32_t i = 0; i < c->group_high; i++) {
+        mcpg_coord_group_t *g = &c->groups[i];
+        bool fences = g->sync_on || g->sync_owner.v != 0;
+        if (g->barrier.phase == MCPG_COORD_BARRIER_NONE && !fences) continue;
+        if (c->gids[i] == 0 || !mcpg__rankset_has(&g->ranks, rank)) continue;
+        uint32_t slot = mcpg__coord_slot_of(c, g, rank);
+        if (mcpg__rankset_has(&g->barrier.asked, slot) && !mcpg__rankset_has(&g->barrier.acked, slot))
+            mcpg__coord_barrier_nag(c, g);
+        if (!fences || c->now.us < g->nag_us || mcpg__rankset_has(&g->sync_entered, slot)) continue;
+        g->nag_us = mcpg__after(c->now, MCPG_COORD_NAG_US);
+        g->syncing_due = true;
         mcpg__coord_touch(g);
     }
 }
@@ -250,16 +286,23 @@ void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
     if (g == NULL) return;
     uint32_t slot = mcpg__coord_slot_of(c, g, rank);
-    if (slot == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, slot)) return;
+    if (slot == MCPG_COORD_NONE || !(mcpg__coord_registered(c, g, slot) || g->adopted)) return;
     mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
+    mcpg_incarnation_t inc = c->ranks[rank].inc; /* of an adopted group it may not have reported that it is in it */
     /* A process never comes back into the generation that it left; one that is still forming it may. */
-    if (g->phase == MCPG_COORD_GROUP_READY) s->left = s->reg;
-    if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, s->reg)) {
+    if (g->phase == MCPG_COORD_GROUP_READY) s->left = inc;
+    uint64_t next_seq = m->next_seq <= MCPG_COORD_SEQ_MAX ? m->next_seq : 0;
+    if (g->rebuild != MCPG_COORD_REBUILD_NONE) { /* a later report may show that it is active */
+        mcpg__rankset_add(&g->left_early, slot);
+        s->left = inc;
+        s->ack_seq = next_seq;
+    }
+    if (mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, inc)) {
         /* As good as an ACK: what it still does is below that number. What it holds since an ACK it never did. */
         bool acked = g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__rankset_has(&g->barrier.acked, slot);
-        uint64_t next_seq = m->next_seq <= MCPG_COORD_SEQ_MAX ? m->next_seq : 0;
         if (!acked || next_seq < s->ack_seq) s->ack_seq = next_seq;
         mcpg__rankset_add(&g->leaving, slot);
+        mcpg__coord_touch(g);
     }
     mcpg__coord_unregister(c, g, slot);
     mcpg__rankset_del(&g->unseen, slot); /* it has no view here any more that it could lose */
@@ -280,13 +323,14 @@ static void resync_slot(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, b
     bool fenced = (g->sync_on || g->sync_owner.v != 0) && !mcpg__rankset_has(&g->sync_entered, slot);
     if (fenced && mcpg__coord_active_live(c, g, slot))
         mcpg__fx_send(fx, &to, MCPG_DOWN_SYNCING)->u.syncing.gid = g->gid;
-    bool holds = mcpg__view_cmp(s->abort_view, g->committed) > 0;
+    bool undecided = g->rebuild != MCPG_COORD_REBUILD_NONE; /* nothing is aborted before it is taken over */
+    bool holds = !undecided && mcpg__view_cmp(s->abort_view, g->committed) > 0;
     if (holds && !(g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__view_eq(s->abort_view, g->barrier.id))) {
         mcpg_down_abort_t *abort_msg = &mcpg__fx_send(fx, &to, MCPG_DOWN_ABORT)->u.abort;
         abort_msg->gid = g->gid;
         abort_msg->view = s->abort_view;
     }
-    s->abort_view = (mcpg_view_id_t){0, 0};
+    if (!undecided) s->abort_view = (mcpg_view_id_t){0, 0};
     mcpg__coord_barrier_ask_again(c, g, slot, fx);
 }
 
@@ -324,7 +368,8 @@ static bool start_something(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_e
         mcpg__coord_barrier_open(c, g, MCPG_COORD_BARRIER_BOOT, &some, &none, MCPG_COORD_NONE, fx);
         return true;
     }
-    mcpg__coord_barrier_auto_removed(c, g, &some);
+    mcpg__coord_auto_removed(c, g, &some);
+    if (!mcpg__rankset_empty(&some) && mcpg__coord_record_blocked(c, g, &some)) return false;
     if (!mcpg__rankset_empty(&some)) { /* before all else: somebody waits for it */
         mcpg__coord_barrier_open(c, g, g->sync_go ? MCPG_COORD_BARRIER_SYNC : MCPG_COORD_BARRIER_CHANGE, &none, &some,
                                  MCPG_COORD_NONE, fx);
@@ -341,6 +386,7 @@ static void tell_syncing(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effe
     mcpg_rankset_t to;
     g->syncing_due = false;
     if (!g->sync_on && g->sync_owner.v == 0) return;
+    g->nag_us = mcpg__after(c->now, MCPG_COORD_NAG_US);
     mcpg__coord_listeners(c, g, &to);
     for (uint32_t s = 0; s < g->order_count; s++)
         if (!mcpg__coord_active_live(c, g, s)) mcpg__rankset_del(&to, mcpg__coord_slot(c, g, s)->rank.v);
@@ -349,8 +395,9 @@ static void tell_syncing(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effe
 
 bool mcpg__coord_group_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
     if (!mcpg__fx_room_group(c, fx, 8)) return false;
+    if (g->rebuild != MCPG_COORD_REBUILD_NONE && mcpg__coord_rebuild_react(c, g, fx)) return true;
     g->dirty = false;
-    if (mcpg__coord_group_deserted(c, g)) {
+    if (g->record == MCPG_COORD_RECORD_NONE && mcpg__coord_group_deserted(c, g)) {
         if (g->barrier.phase != MCPG_COORD_BARRIER_NONE) mcpg__coord_barrier_abort(c, g, fx);
         mcpg__coord_proposals_reject_all(c, g, MCPG_ABORTED, "the group was destroyed on all ranks");
         if (!mcpg__coord_proposals_answer(c, g, fx)) {
@@ -368,6 +415,7 @@ bool mcpg__coord_group_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_
     }
     if (g->syncing_due) tell_syncing(c, g, fx);
     if (c->shutting) mcpg__coord_shutdown_group(c, g, fx);
+    if (g->rebuild != MCPG_COORD_REBUILD_NONE) return mcpg__coord_proposals_answer(c, g, fx);
     mcpg__coord_sync_evaluate(c, g);
     bool moved = false;
     if (g->barrier.phase != MCPG_COORD_BARRIER_NONE)

@@ -80,18 +80,22 @@ static void on_closed(void *user, uint64_t conn) {
 
 /* ---- executor thread: effects ---- */
 
-static void send_to(mcpg_coord_host_t *host, uint64_t conn, mcpg_down_kind_t kind, size_t len) {
-    mcpg_status_t status = host->rpc->server_send(host->server, conn, host->packed, len);
+static void send_to(mcpg_coord_host_t *host, uint64_t conn, mcpg_down_kind_t kind, mcpg_bytes_t bytes) {
+    mcpg_status_t status = host->rpc->server_send(host->server, conn, bytes.ptr, bytes.len);
     if (status == MCPG_OK || status == MCPG_NOT_FOUND) return; /* gone: its CLOSED is on the way */
     mcpg__log(&host->log, MCPG_LOG_WARN, "send_failed conn %llu message %s status %s", (unsigned long long)conn,
               mcpg__down_name(kind), mcpg_status_name(status));
 }
 
+/* Each stream gets the message whole or as the difference to what it was sent before. */
 static void send_to_ranks(mcpg_coord_host_t *host, const mcpg_coord_effect_t *fx, size_t len) {
+    mcpg__frames_tx_begin(host->frames, fx->msg, host->packed, len);
     for (uint32_t r = mcpg__rankset_next(fx->to, 0); r < MCPG_MAX_RANKS; r = mcpg__rankset_next(fx->to, r + 1)) {
         uint64_t conn = 0;
-        if (mcpg_coord_rank_conn(host->coord, (mcpg_rank_t){r}, &conn)) send_to(host, conn, fx->msg->kind, len);
+        if (!mcpg_coord_rank_conn(host->coord, (mcpg_rank_t){r}, &conn)) continue;
+        send_to(host, conn, fx->msg->kind, mcpg__frames_tx_frame_for(host->frames, r, conn));
     }
+    mcpg__frames_tx_end(host->frames);
 }
 
 static bool pack(mcpg_coord_host_t *host, const mcpg_down_msg_t *msg, size_t *len_out) {
@@ -113,7 +117,7 @@ static uint32_t run_effect(mcpg_coord_host_t *host, const mcpg_coord_effect_t *f
         if (is_packed) send_to_ranks(host, fx, len);
         break;
     case MCPG_COORD_FX_SEND_CONN:
-        if (is_packed) send_to(host, fx->conn, fx->msg->kind, len);
+        if (is_packed) send_to(host, fx->conn, fx->msg->kind, (mcpg_bytes_t){host->packed, (uint32_t)len});
         break;
     case MCPG_COORD_FX_CLOSE_CONN:
         mcpg__conn_table_set_closing(&host->conns, fx->conn);
@@ -129,6 +133,8 @@ static uint32_t run_effect(mcpg_coord_host_t *host, const mcpg_coord_effect_t *f
         (void)pthread_mutex_unlock(&host->lock);
         host->is_over = true;
         break;
+    case MCPG_COORD_FX_RECORD_CLAIM:
+    case MCPG_COORD_FX_RECORD_WRITE:
     case MCPG_COORD_FX__COUNT:
         MCPG_ASSERT(false);
     }
@@ -140,7 +146,8 @@ static uint32_t run_effect(mcpg_coord_host_t *host, const mcpg_coord_effect_t *f
 static void step(mcpg_coord_host_t *host, const mcpg_coord_event_t *event, const uint8_t *raw, size_t raw_len) {
     if (host->is_over) return;
     host->event_seq++;
-    mcpg__coord_record_event(host, event, raw, raw_len);
+    mcpg__coord_log_event(host->eventlog, host->event_seq, event, raw, raw_len,
+                          host->packed); /* free between effects */
     mcpg_coord_effects_reset(&host->effects);
     mcpg_status_t status = mcpg_coord_step(host->coord, event, &host->effects);
     if (status != MCPG_OK) {
@@ -152,7 +159,8 @@ static void step(mcpg_coord_host_t *host, const mcpg_coord_event_t *event, const
     }
     uint32_t crc = 0;
     for (uint32_t i = 0; i < host->effects.count; i++) crc = run_effect(host, &host->effects.items[i], crc);
-    mcpg__coord_record_effects(host, event->now, crc);
+    mcpg__coord_log_effects(host->eventlog, host->event_seq, event->now, host->effects.count, crc, host->coord);
+    mcpg__coord_check_eventlog(host);
 }
 
 static void handle_message(mcpg_coord_host_t *host, const mcpg_exec_item_t *item) {
@@ -173,6 +181,7 @@ static void handle_message(mcpg_coord_host_t *host, const mcpg_exec_item_t *item
         host->rpc->server_close(host->server, conn);
         return;
     }
+    if (!mcpg__coord_host_admits(host, conn, &msg)) return;
     mcpg_coord_event_t event = {.now = mcpg__now(), .kind = MCPG_COORD_EV_MSG, .conn = conn, .msg = &msg};
     step(host, &event, item->bytes, item->len);
 }
@@ -251,6 +260,7 @@ static void free_host(mcpg_coord_host_t *host) {
     (void)pthread_mutex_destroy(&host->lock);
     free(host->late);
     free(host->packed);
+    mcpg__frames_tx_free(host->frames);
     free(host->decode);
     free(host->effects.items);
     free(host->effects.arena);
@@ -278,6 +288,8 @@ static mcpg_status_t make_machine(mcpg_coord_host_t *host, const mcpg_coord_host
         .max_groups = MCPG_MAX_GROUPS,
         .max_slots_total = MCPG_MAX_SLOTS_TOTAL,
         .clique_node_budget = NODE_BUDGET,
+        .predecessor = config->predecessor,
+        .settle_us = config->timers.settle_us,
         .timers = config->timers,
     };
     size_t size = mcpg_coord_size(&host->machine);
@@ -286,15 +298,17 @@ static mcpg_status_t make_machine(mcpg_coord_host_t *host, const mcpg_coord_host
     host->effects.items = (mcpg_coord_effect_t *)calloc(host->effects.cap, sizeof *host->effects.items);
     host->effects.arena = (uint8_t *)malloc(host->effects.arena_cap);
     host->decode = (uint8_t *)malloc(MCPG_COORD_DECODE_CAP);
-    host->packed = (uint8_t *)malloc(MCPG_MSG_CAP);
+    host->packed = (uint8_t *)malloc(MCPG_COORD_EVENT_CAP);
+    host->frames = mcpg__frames_tx_new(host->machine.max_ranks);
     host->late = (mcpg_coord_late_t *)calloc(CLOSED_CAP, sizeof *host->late);
     if (host->memory == NULL || host->effects.items == NULL || host->effects.arena == NULL || host->decode == NULL ||
-        host->packed == NULL || host->late == NULL || !mcpg__conn_table_init(&host->conns))
+        host->packed == NULL || host->frames == NULL || host->late == NULL || !mcpg__conn_table_init(&host->conns))
         return MCPG_NO_MEMORY;
     return mcpg_coord_init(host->memory, size, &host->machine, &host->coord);
 }
 
-static mcpg_status_t start_threads(mcpg_coord_host_t *host, const char *bind, char *error, size_t error_cap) {
+static mcpg_status_t start_threads(mcpg_coord_host_t *host, const mcpg_coord_host_config_t *config, char *error,
+                                   size_t error_cap) {
     mcpg_executor_config_t executor = {
         .thread_name = "mcpg-coord",
         .queue_cap = QUEUE_CAP,
@@ -304,8 +318,13 @@ static mcpg_status_t start_threads(mcpg_coord_host_t *host, const char *bind, ch
         .timer = on_timer,
     };
     MCPG_TRY(mcpg__executor_start(&executor, &host->executor));
-    mcpg_rpc_server_events_t events = {.user = host, .opened = on_opened, .message = on_message, .closed = on_closed};
-    mcpg_status_t status = host->rpc->serve(bind, &events, &host->server, error, error_cap);
+    mcpg_rpc_server_events_t events = {.user = host,
+                                       .opened = on_opened,
+                                       .message = on_message,
+                                       .closed = on_closed,
+                                       .refusal = mcpg__coord_host_refusal};
+    mcpg_status_t status =
+        host->rpc->serve(config->bind, config->credentials, &events, &host->server, error, error_cap);
     if (status != MCPG_OK) {
         mcpg__executor_stop(host->executor);
         return status;
@@ -325,7 +344,7 @@ mcpg_status_t mcpg__coord_host_start(const mcpg_coord_host_config_t *config, mcp
     mcpg_status_t status = make_machine(host, config);
     if (status != MCPG_OK) goto err_free;
     mcpg__coord_open_eventlog(host, config->event_log_dir);
-    status = start_threads(host, config->bind, error, error_cap);
+    status = start_threads(host, config, error, error_cap);
     if (status != MCPG_OK) goto err_free;
     char address[160];
     (void)mcpg__coord_host_address(host, address, sizeof address);

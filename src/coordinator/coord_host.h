@@ -12,7 +12,10 @@ typedef struct mcpg_coord_host mcpg_coord_host_t;
 typedef struct {
     const mcpg_rpc_ops_t *rpc;
     const char *bind;
+    mcpg_credentials_t *credentials; /* NULL: plaintext; a reference is taken */
     uint64_t term;
+    bool predecessor;          /* there may have been an earlier coordinator, whose ranks may still come */
+    const mcpg_kv_t *kv;       /* for the groups' records, on a helper thread; copied; NULL: no store */
     mcpg_timers_t timers;      /* all non-zero */
     const char *event_log_dir; /* NULL: off */
     mcpg_log_t log;

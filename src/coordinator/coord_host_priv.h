@@ -7,10 +7,10 @@
 
 #include "common/eventlog.h"
 #include "common/executor.h"
+#include "common/frames.h"
 #include "coordinator/coord.h"
 #include "coordinator/coord_host.h"
-
-#define MCPG_COORD_DECODE_CAP ((size_t)8 << 20) /* decode arena: what one message of 1 MiB may become */
+#include "coordinator/coord_host_codec.h"
 
 /* Connections that said something: a hash table of fixed size. Executor thread only. */
 typedef struct {
@@ -32,6 +32,11 @@ typedef struct {
     uint64_t conn, after;
 } mcpg_coord_late_t;
 
+/* coord_host_auth.c */
+size_t mcpg__coord_host_refusal(void *user, const char *why, uint8_t *buf, size_t cap); /* of rpc.h's server events */
+/* False: that stream may not speak for the rank it attaches as; it was told so and is being closed. */
+bool mcpg__coord_host_admits(mcpg_coord_host_t *host, uint64_t conn, const mcpg_up_msg_t *msg);
+
 struct mcpg_coord_host {
     const mcpg_rpc_ops_t *rpc;
     mcpg_rpc_server_t *server;
@@ -50,21 +55,15 @@ struct mcpg_coord_host {
     void *memory;
     mcpg_coord_effects_t effects;
     uint8_t *decode, *packed;
+    mcpg_frames_tx_t *frames;
     mcpg_conn_table_t conns;
     mcpg_eventlog_t *eventlog;
     uint64_t event_seq, handled;
     bool is_over;
 };
 
-/* coord_host_log.c. An EVENT's payload: MSG: conn u64, the message as it came; CLOSED: conn u64; EXIT: rank u32, pid
- * u64; else empty. */
 void mcpg__coord_open_eventlog(mcpg_coord_host_t *host,
-                               const char *dir); /* NULL or "": off; failure: a log line, no recorder */
-void mcpg__coord_record_event(mcpg_coord_host_t *host, const mcpg_coord_event_t *event, const uint8_t *raw,
-                              size_t raw_len);
-void mcpg__coord_record_effects(mcpg_coord_host_t *host, mcpg_time_t now,
-                                uint32_t crc); /* and the digest, each 64 events */
-/* Chained CRC32C over: kind u32, conn u64, at u64, ranks of `to` as words u64 each (SEND only), packed message. */
-uint32_t mcpg__coord_effect_crc(uint32_t crc, const mcpg_coord_effect_t *fx, const uint8_t *packed, size_t len);
+                               const char *dir);          /* NULL or "": off; failure: a log line, no recorder */
+void mcpg__coord_check_eventlog(mcpg_coord_host_t *host); /* a full disk ends the recording, with a log line */
 
 #endif

@@ -44,6 +44,7 @@ void mcpg__coord_link(mcpg_coord_t *c, uint32_t rank, const mcpg_up_link_t *m, m
     uint32_t peer = m->peer.v;
     if (peer >= c->config.max_ranks || peer == rank) return;
     const mcpg_coord_rank_t *r = &c->ranks[peer];
+    mcpg__coord_name(c, peer, m->peer_inc, fx);
     if (!r->known || r->dead || !mcpg__inc_eq(r->inc, m->peer_inc)) return; /* I4 */
     if (m->state == MCPG_LINK_UP)
         link_up(c, rank, peer);

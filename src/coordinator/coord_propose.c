@@ -257,8 +257,11 @@ void mcpg__coord_propose(mcpg_coord_t *c, uint32_t rank, const mcpg_up_propose_t
         stale_stamps(c, g, m, &wanted.stale);
         still_to_do(c, g, &wanted, &add, &remove);
         bool satisfied = mcpg__rankset_empty(&add) && mcpg__rankset_empty(&remove);
-        /* What an open request is about to undo is not satisfied. */
-        if (satisfied && find_opposite(c, g, &wanted) == MCPG_MAX_RANKS) {
+        if (g->rebuild != MCPG_COORD_REBUILD_NONE) {
+            status = m->wait_us != 0 ? take(c, g, &wanted, MCPG_COORD_PROP_WAIT, conn, m, &text) : MCPG_UNAVAILABLE;
+            if (status == MCPG_UNAVAILABLE) mcpg__coord_say_gathering(&text);
+        } else if (satisfied && /* what an open request is about to undo is not satisfied */
+                   find_opposite(c, g, &wanted) == MCPG_MAX_RANKS) {
             status = take(c, g, &wanted, MCPG_COORD_PROP_APPLIED, conn, m, &text);
         } else {
             status = check_against(c, g, &wanted, &text);
@@ -433,6 +436,11 @@ bool mcpg__coord_callers_expire(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
             mcpg_coord_text_t text = {.len = 0};
             still_to_do(c, g, p, &add, &remove);
             mcpg_status_t status = admissible(c, g, &add, &text);
+            if (g->rebuild != MCPG_COORD_REBUILD_NONE) {
+                status = MCPG_UNAVAILABLE;
+                text.len = 0;
+                mcpg__coord_say_gathering(&text);
+            }
             if (status == MCPG_OK) break; /* ready at the last moment: it starts */
             mcpg__fx_refuse_call(fx, caller->conn, caller->call_id, status, g->committed.epoch, &text);
             caller_free(c, link);

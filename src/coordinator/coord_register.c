@@ -11,7 +11,7 @@ typedef enum { ORDER_OTHER = 0, ORDER_EXACT, ORDER_EXTENDS } order_relation_t;
 typedef struct {
     mcpg_coord_group_t *group;
     order_relation_t relation;
-    bool by_label, ambiguous;
+    bool lives, by_label, ambiguous;
     mcpg_coord_group_t *mismatch; /* same key or label, another declaration */
 } match_t;
 
@@ -44,18 +44,31 @@ static bool is_registered_here(const mcpg_coord_t *c, const mcpg_coord_group_t *
     return slot != MCPG_COORD_NONE && mcpg__coord_registered(c, g, slot);
 }
 
-/* Takes g if it is the better match: an exact order, then the same label, then the newer generation. */
-static void consider(match_t *best, mcpg_coord_group_t *g, order_relation_t relation, bool by_label) {
+/* A generation in which somebody is at work: who extends means this one. */
+static bool is_at_work(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
+    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1))
+        if (mcpg__coord_active_live(c, g, s)) return true;
+    return false;
+}
+
+/* Takes g if it is the better match: for an extension one that is at work, then an exact order, then the same label,
+ * then the newer generation. */
+static void consider(match_t *best, mcpg_coord_group_t *g, order_relation_t relation, bool lives, bool by_label) {
     mcpg_coord_group_t *old = best->group;
-    bool wins = old == NULL || (relation == ORDER_EXACT && best->relation != ORDER_EXACT);
-    bool loses = old != NULL && relation != ORDER_EXACT && best->relation == ORDER_EXACT;
+    bool wins = old == NULL || (lives && !best->lives);
+    bool loses = old != NULL && !lives && best->lives;
+    if (!wins && !loses) {
+        wins = relation == ORDER_EXACT && best->relation != ORDER_EXACT;
+        loses = relation != ORDER_EXACT && best->relation == ORDER_EXACT;
+    }
     if (!wins && !loses && by_label != best->by_label) {
         wins = by_label;
         loses = !by_label;
     }
     if (loses) return;
     if (wins) {
-        *best = (match_t){.group = g, .relation = relation, .by_label = by_label, .mismatch = best->mismatch};
+        *best = (match_t){
+            .group = g, .relation = relation, .lives = lives, .by_label = by_label, .mismatch = best->mismatch};
         return;
     }
     bool same_name = old->label_len == g->label_len && memcmp(old->label, g->label, g->label_len) == 0;
@@ -68,7 +81,8 @@ static match_t find_match(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_re
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *g = &c->groups[i];
         if (g->phase == MCPG_COORD_GROUP_FREE || !same_bytes(g->kind, g->kind_len, m->device_kind)) continue;
-        if (passed_by(c, g, rank, m)) continue;
+        bool unborn = g->rebuild != MCPG_COORD_REBUILD_NONE && g->phase == MCPG_COORD_GROUP_FORMING;
+        if (unborn || passed_by(c, g, rank, m)) continue;
         order_relation_t relation = relation_of(c, g, m);
         bool same_key = same_bytes(g->key, g->key_len, m->key);
         bool labelled = m->label.len > 0 && g->label_len > 0;
@@ -80,7 +94,7 @@ static match_t find_match(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_re
         bool here = is_registered_here(c, g, rank);
         if (g->key_len == 0 && labelled && !same_label && (here || !m->is_extension)) continue;
         if (here) return (match_t){.group = g, .relation = ORDER_EXACT, .by_label = same_label};
-        consider(&best, g, relation, same_label);
+        consider(&best, g, relation, m->is_extension && is_at_work(c, g), same_label);
     }
     return best;
 }
@@ -169,7 +183,7 @@ static void keep_bytes(uint8_t *to, uint32_t *len, mcpg_bytes_t from) {
 }
 
 static mcpg_coord_group_t *found_group(mcpg_coord_t *c, const mcpg_up_register_t *m) {
-    mcpg_coord_group_t *g = mcpg__coord_group_new(c, m->capacity);
+    mcpg_coord_group_t *g = mcpg__coord_group_new(c, m->capacity, (mcpg_gid_t){0});
     if (g == NULL) return NULL;
     keep_bytes(g->key, &g->key_len, m->key);
     keep_bytes(g->label, &g->label_len, m->label);
@@ -229,6 +243,11 @@ void mcpg__coord_register(mcpg_coord_t *c, uint32_t rank, const mcpg_up_register
     mcpg_coord_text_t text = {.len = 0};
     if (c->shutting) { /* I9 */
         refuse_words(fx, conn, m, MCPG_SHUTTING_DOWN, "the coordinator is shutting down: create no new groups");
+        return;
+    }
+    if (mcpg__coord_rebuilding(c)) { /* it may mean a group that is still to be reported */
+        mcpg__coord_say_gathering(&text);
+        refuse(fx, conn, m, MCPG_UNAVAILABLE, &text);
         return;
     }
     if (declaration_bad(c, rank, m, &text)) {

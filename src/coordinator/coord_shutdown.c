@@ -35,7 +35,8 @@ void mcpg__coord_shutdown_group(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coo
     if (g->barrier.phase != MCPG_COORD_BARRIER_NONE) mcpg__coord_barrier_abort(c, g, fx);
     mcpg__coord_proposals_reject_all(c, g, MCPG_SHUTTING_DOWN,
                                      "the coordinator is shutting down: the membership stays as it is");
-    if (!refuse_slots(c, g, &g->joined, false, fx) || !refuse_slots(c, g, &g->sync_entered, true, fx))
+    if (!refuse_slots(c, g, &g->joined, false, fx) || !refuse_slots(c, g, &g->sync_entered, true, fx) ||
+        !refuse_slots(c, g, &g->sync_held, true, fx))
         mcpg__coord_touch(g);
     g->sync_on = false;
     g->sync_agreed = false;

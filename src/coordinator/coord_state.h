@@ -17,6 +17,10 @@
 #define MCPG_COORD_MAX_FAULTS 64u
 #define MCPG_COORD_DRAIN_US   5000000u /* of SHUTDOWN */
 #define MCPG_COORD_RETRY_US   100000u  /* between two searches that spend their budget on nothing but good news */
+#define MCPG_COORD_RECORD_US  1000000u /* after a record that the store did not take */
+#define MCPG_COORD_NAG_US     1000000u /* between two SYNCING to those who have not entered */
+#define MCPG_COORD_ENDED      64u      /* ids of adopted groups that are over, which nobody brings back */
+#define MCPG_COORD_GID_BITS   20u      /* of a group id; what is above comes from the term */
 #define MCPG_COORD_SEQ_MAX                                                                                             \
     (UINT64_MAX >> 1)        /* no rank ever gets to such a number: it would lock the group for good                   \
                               */
@@ -29,10 +33,13 @@ typedef struct {
     bool dead;   /* the end of inc is proved (a goodbye counts) */
     bool left;   /* it said goodbye */
     bool exited; /* exited_pid is known to have ended */
+    /* Nothing is missing of what inc knows: it got inc here, or has said REBUILD_END. */
+    bool reported;
+    bool renew; /* it has reported a group that is over: it comes back as somebody new */
     bool published, pub_dead;
     uint8_t state, pub_state; /* mcpg_rank_state_t */
     mcpg_incarnation_t inc, pub_inc;
-    mcpg_session_t session;
+    mcpg_session_t session; /* 0: inc is only named by views, links or deaths of an earlier coordinator's time */
     uint64_t host_id;
     int64_t pid, exited_pid;
     uint64_t exited_at_us, last_heard_us, closed_at_us;
@@ -47,16 +54,27 @@ typedef struct {
     mcpg_incarnation_t reg;    /* registered process, none: nobody */
     mcpg_incarnation_t left;   /* last process that left this generation */
     mcpg_incarnation_t active; /* of the committed view; valid while the slot is active */
-    mcpg_incarnation_t target; /* that the open barrier adds */
+    mcpg_incarnation_t target; /* that the open barrier adds, or (rebuild) of the view in doubt */
     uint64_t active_since;     /* epoch that made `active` active */
     uint64_t leave_seq, ack_seq;
     uint64_t commit_acked; /* newest epoch whose COMMIT this process installed */
     uint64_t join_call;    /* open JOIN, valid while awaiting by call */
     uint64_t sync_call;
     mcpg_view_id_t abort_view; /* an ACK that the process holds open and that nobody waits for any more */
+    /* REBUILD: newest COMMIT that the process has, newest view that it was told is aborted */
+    mcpg_view_id_t seen, aborted;
 } mcpg_coord_slot_t;
 
 typedef enum { MCPG_COORD_GROUP_FREE = 0, MCPG_COORD_GROUP_FORMING, MCPG_COORD_GROUP_READY } mcpg_coord_group_phase_t;
+/* How far a group of an earlier coordinator is taken over. GATHER: reports come in. STRANDED: too few have come, or the
+ * store does not answer: it waits for more. CLAIM: the store is asked. NONE: decided, or never anybody else's. */
+typedef enum {
+    MCPG_COORD_REBUILD_NONE = 0,
+    MCPG_COORD_REBUILD_GATHER,
+    MCPG_COORD_REBUILD_STRANDED,
+    MCPG_COORD_REBUILD_CLAIM
+} mcpg_coord_rebuild_phase_t;
+typedef enum { MCPG_COORD_RECORD_NONE = 0, MCPG_COORD_RECORD_CLAIM, MCPG_COORD_RECORD_WRITE } mcpg_coord_record_phase_t;
 /* ADDED: only the added ranks were asked so far. ALL: stayers and removed ones too. */
 typedef enum {
     MCPG_COORD_BARRIER_NONE = 0,
@@ -75,7 +93,10 @@ typedef struct {
     mcpg_coord_barrier_kind_t kind;
     mcpg_view_id_t id;
     uint64_t deadline_us, removed_deadline_us;
-    uint32_t proposal; /* index, NONE */
+    uint64_t again_us, again_after_us; /* PREPARE is repeated to those who have not answered, ever more rarely */
+    bool again;                        /* now */
+    bool steps;                        /* somebody who has ACKed uses safe points */
+    uint32_t proposal;                 /* index, NONE */
     mcpg_rankset_t added, removed, asked, acked;
     mcpg_rankset_t dropped; /* was asked and is not waited for any more without its ACK */
 } mcpg_coord_barrier_t;
@@ -95,6 +116,8 @@ typedef struct {
     bool syncing_due;      /* SYNCING is still to be sent */
     bool sync_last;        /* the committed view came from a sync */
     mcpg_gid_t sync_owner; /* group whose sync covers this one, 0: none */
+    uint64_t nag_us;       /* next SYNCING to those who have not entered */
+    uint64_t sync_look_us; /* when it is looked whether the entered ones wait for each other */
     uint64_t epoch_used;   /* I1: highest epoch ever given out here */
     mcpg_view_id_t committed;
     uint64_t switch_seq;
@@ -110,6 +133,24 @@ typedef struct {
     mcpg_rankset_t resync;                 /* MEMBERS, COMMIT, PREPARE, SYNCING are to be sent again */
     mcpg_rankset_t sync_entered, sync_failed, last_sync_failed;
     mcpg_coord_barrier_t barrier;
+    /* rebuild */
+    mcpg_coord_rebuild_phase_t rebuild;
+    bool adopted;     /* an earlier coordinator made it */
+    bool rebuild_due; /* something was learned: look again */
+    uint64_t gather_until_us;
+    mcpg_view_id_t doubt;        /* highest view that somebody ACKed and nobody has the COMMIT of */
+    mcpg_rankset_t doubt_active; /* its slots; incarnations are in `target` */
+    mcpg_rankset_t wanted;       /* global ranks that are active in any reported view */
+    mcpg_rankset_t was_active;   /* slots whose process reported itself active */
+    mcpg_rankset_t left_early;   /* slots whose process has left meanwhile: ack_seq is its number */
+    mcpg_rankset_t sync_held;    /* SYNC_ENTER is kept until the group is decided */
+    mcpg_rankset_t bound;        /* slots that the store's record leaves out: the first barrier removes them */
+    /* record */
+    mcpg_coord_record_phase_t record;
+    bool record_done, record_failed; /* answers about record_view with record_set */
+    uint64_t record_retry_us;        /* after UNAVAILABLE, 0: none */
+    mcpg_view_id_t record_view;
+    mcpg_rankset_t record_set;
 } mcpg_coord_group_t;
 
 /* WAIT: a rank to add is not ready yet and some caller waits for it. QUEUED: admissible. RUNNING: the open barrier
@@ -150,12 +191,14 @@ typedef struct {
 
 typedef struct {
     bool used, due;
+    bool held; /* until the group is decided */
     uint32_t fault;
     mcpg_rank_t rank;
     mcpg_incarnation_t inc;
     mcpg_gid_t gid;
     uint64_t report_id;
     mcpg_rankset_t failed; /* slots */
+    mcpg_rankset_t told;   /* those that it was told are cleared */
 } mcpg_coord_report_t;
 
 struct mcpg_coord {
@@ -166,7 +209,15 @@ struct mcpg_coord {
     uint64_t armed_us, want_us;
     uint64_t last_counter, last_check, last_created;
     uint32_t last_gid;
+    uint64_t settle_us;      /* end of settling; 0: settled, NEVER: not begun */
+    uint32_t gathering;      /* groups that gather or claim */
+    uint64_t mass_us;        /* until then nobody is removed for silence alone, 0: no mass loss */
+    uint64_t mass_window_us; /* begin of the window in which silences are counted */
+    uint32_t mass_base, mass_lost;
+    uint32_t ended[MCPG_COORD_ENDED], ended_at; /* ring */
+    bool deposed;
     bool shutting, stopped, more, health_dirty, health_exact, rank_sum_valid;
+    bool states_due;   /* a rank may differ from what was told of it */
     bool health_later; /* a hard graph: new links are looked at together, at health_retry_us */
     uint64_t health_retry_us;
     bool link_added; /* one new link (added_a, added_b) is all that happened to the healthy set */
@@ -177,12 +228,15 @@ struct mcpg_coord {
     uint32_t props_used, callers_used, reports_used, faults_used, groups_used, slots_used;
     uint32_t group_cursor;
     mcpg_rankset_t present;   /* state is not OFFLINE */
+    mcpg_rankset_t healthy;   /* state is HEALTHY, while health_dirty is false */
+    mcpg_rankset_t active;    /* of those present: active in any group, while health_dirty is false */
     mcpg_rankset_t streams;   /* has a stream */
     mcpg_rankset_t republish; /* to be told again, changed or not */
     mcpg_rankset_t need_full; /* gets a full RANK_STATES */
     mcpg_coord_fault_t faults[MCPG_COORD_MAX_FAULTS];
     /* tables behind this struct */
     uint64_t *conns; /* by rank, 0: no stream */
+    uint32_t *hints; /* by connection modulo max_ranks: the rank that had it last */
     uint32_t *gids;  /* by group index, 0: free */
     mcpg_coord_rank_t *ranks;
     uint64_t *raw, *eff; /* link rows: what was reported, what counts */
@@ -265,6 +319,7 @@ mcpg_bytes_t mcpg__fx_text(mcpg_coord_effects_t *fx, const char *text, uint32_t 
 mcpg_down_msg_t *mcpg__fx_send(mcpg_coord_effects_t *fx, const mcpg_rankset_t *to,
                                mcpg_down_kind_t kind); /* copies the set */
 mcpg_down_msg_t *mcpg__fx_answer(mcpg_coord_effects_t *fx, uint64_t conn, mcpg_down_kind_t kind);
+mcpg_group_record_t *mcpg__fx_record(mcpg_coord_effects_t *fx, mcpg_coord_fx_kind_t kind, mcpg_gid_t gid);
 void mcpg__fx_close(mcpg_coord_effects_t *fx, uint64_t conn);
 void mcpg__fx_arm(mcpg_coord_effects_t *fx, uint64_t at_us);
 void mcpg__fx_stop(mcpg_coord_effects_t *fx);
@@ -281,6 +336,8 @@ void mcpg__coord_death(mcpg_coord_t *c, uint32_t rank, const mcpg_up_death_t *m,
 void mcpg__coord_detach(mcpg_coord_t *c, uint32_t rank, mcpg_coord_effects_t *fx);
 void mcpg__coord_offline(mcpg_coord_t *c, uint32_t rank,
                          mcpg_coord_effects_t *fx); /* unproved; fx NULL: the stream is gone already */
+/* An incarnation that an earlier coordinator gave is named: it is known from now on, and supersedes a lower one. */
+void mcpg__coord_name(mcpg_coord_t *c, uint32_t rank, mcpg_incarnation_t inc, mcpg_coord_effects_t *fx);
 void mcpg__coord_silence(mcpg_coord_t *c, mcpg_coord_effects_t *fx);
 uint64_t mcpg__coord_silence_deadline(const mcpg_coord_t *c);
 
@@ -308,6 +365,8 @@ uint64_t mcpg__coord_fault_deadline(const mcpg_coord_t *c);
 void mcpg__coord_op_failed(mcpg_coord_t *c, uint32_t rank, const mcpg_up_op_failed_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_reports_answer(mcpg_coord_t *c, mcpg_coord_effects_t *fx);
 void mcpg__coord_reports_forget(mcpg_coord_t *c, uint32_t rank);
+void mcpg__coord_reports_release(mcpg_coord_t *c, const mcpg_coord_group_t *g,
+                                 mcpg_coord_effects_t *fx); /* the group is decided: what was kept is judged */
 
 /* ---- coord_clique.c, coord_health.c: the healthy set ---- */
 typedef struct {
@@ -333,13 +392,15 @@ uint32_t mcpg__coord_missing_link(const mcpg_coord_t *c, uint32_t rank); /* lowe
 void mcpg__coord_register(mcpg_coord_t *c, uint32_t rank, const mcpg_up_register_t *m, mcpg_coord_effects_t *fx);
 mcpg_coord_group_t *mcpg__coord_group_find(const mcpg_coord_t *c, mcpg_gid_t gid);
 uint32_t mcpg__coord_slot_of(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t rank); /* NONE */
-mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity);                   /* NULL: tables full */
+/* gid 0: a new one. NULL: tables full. */
+mcpg_coord_group_t *mcpg__coord_group_new(mcpg_coord_t *c, uint32_t capacity, mcpg_gid_t gid);
 void mcpg__coord_group_forget(mcpg_coord_t *c, mcpg_coord_group_t *g);
 bool mcpg__coord_group_deserted(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
 void mcpg__coord_unregister(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot);
 void mcpg__coord_groups_lose_rank(mcpg_coord_t *c, uint32_t rank); /* its incarnation ended for good */
 void mcpg__coord_groups_touch_rank(mcpg_coord_t *c, uint32_t rank);
 void mcpg__coord_groups_resync(mcpg_coord_t *c, uint32_t rank);
+void mcpg__coord_groups_nag(mcpg_coord_t *c, uint32_t rank); /* PREPARE and SYNCING that it seems to have missed */
 void mcpg__coord_join(mcpg_coord_t *c, uint32_t rank, const mcpg_up_join_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_leave(mcpg_coord_t *c, uint32_t rank, const mcpg_up_leave_group_t *m);
 void mcpg__coord_members_changed(mcpg_coord_group_t *g);
@@ -357,16 +418,67 @@ void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord
 bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g,
                                  mcpg_coord_effects_t *fx); /* true: something happened */
 void mcpg__coord_barrier_abort(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
-void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out);
-/* An auto group whose last active ranks all lost contact, unproved: nothing changes in it until one of them is back. */
-bool mcpg__coord_stranded(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
+mcpg_member_t *mcpg__coord_copy_members(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *set,
+                                        const mcpg_rankset_t *added, uint32_t *count_out, mcpg_coord_effects_t *fx);
+/* Takes the group's active slots into the ranks' counts, or out of them. */
+void mcpg__coord_count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up);
 void mcpg__coord_barrier_ask_again(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, mcpg_coord_effects_t *fx);
-void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m);
+void mcpg__coord_barrier_nag(mcpg_coord_t *c, mcpg_coord_group_t *g); /* repeats a PREPARE that got no ACK */
+void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m, mcpg_coord_effects_t *fx);
 void mcpg__coord_commit_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_commit_ack_t *m);
 void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *to,
                              mcpg_coord_effects_t *fx);
 bool mcpg__coord_everywhere(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
                             uint64_t epoch); /* installed by all live ones */
+
+/* ---- coord_last.c: who leaves an auto group by itself, and who never does ---- */
+void mcpg__coord_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out);
+/* Nothing changes in the group until one of its ranks is back: the last active ranks of an auto group all lost contact,
+ * unproved, or a mass loss is younger than its grace, or the group is not taken over yet. */
+bool mcpg__coord_stranded(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
+/* The barrier would leave out one of the last ranks that nobody asked to leave out, or has nobody left to ask. */
+bool mcpg__coord_barrier_loses_last(const mcpg_coord_t *c, const mcpg_coord_group_t *g);
+void mcpg__coord_mass_note(mcpg_coord_t *c, uint32_t present_before); /* one more rank is OFFLINE for its silence */
+void mcpg__coord_mass_back(mcpg_coord_t *c);                          /* somebody attaches */
+void mcpg__coord_mass_begin(mcpg_coord_t *c);
+void mcpg__coord_mass_timer(mcpg_coord_t *c);
+
+/* ---- coord_rebuild.c, coord_takeover.c: groups of an earlier coordinator ---- */
+bool mcpg__coord_rebuilding(const mcpg_coord_t *c); /* settling, or some group still gathers */
+void mcpg__coord_rebuild(mcpg_coord_t *c, uint32_t rank, const mcpg_up_rebuild_t *m, mcpg_coord_effects_t *fx);
+void mcpg__coord_rebuild_end(mcpg_coord_t *c, uint32_t rank, mcpg_coord_effects_t *fx);
+/* Rule 9: the process goes on as somebody new when it attaches again. */
+bool mcpg__coord_lost_a_view(const mcpg_coord_t *c, uint32_t rank);
+/* Begins to settle, ends it, and wakes the groups whose time has come. */
+void mcpg__coord_rebuild_clock(mcpg_coord_t *c);
+uint64_t mcpg__coord_rebuild_deadline(const mcpg_coord_t *c);
+void mcpg__coord_rebuild_forgive(mcpg_coord_t *c, uint64_t late_us);
+void mcpg__coord_rebuild_set(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_rebuild_phase_t phase);
+/* True: the group is the earlier coordinator's still, and nothing else may happen to it. */
+bool mcpg__coord_rebuild_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
+void mcpg__coord_rebuild_decide(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
+/* The process has lost a view: its stream ends, and when it comes back it is somebody new. True: so it is. */
+bool mcpg__coord_rebuild_judge(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, mcpg_coord_effects_t *fx);
+bool mcpg__coord_accounted_for(const mcpg_coord_t *c, uint32_t rank); /* has reported, or is proved dead */
+bool mcpg__coord_rebuild_buried(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_view_id_t id);
+/* A slot whose process is active and has reported, but not this group: it has left. */
+void mcpg__coord_rebuild_leaver(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot);
+/* Sentence of a refusal while the group is not taken over. */
+void mcpg__coord_say_gathering(mcpg_coord_text_t *text);
+/* The incarnation has ended for good: proved dead, or a later one has the rank. */
+bool mcpg__coord_inc_over(const mcpg_coord_t *c, uint32_t rank, mcpg_incarnation_t inc);
+
+/* ---- coord_record.c: one ruler (rule 8) ---- */
+typedef enum { MCPG_COORD_RECORD_READY = 0, MCPG_COORD_RECORD_WAIT, MCPG_COORD_RECORD_FAILED } mcpg_coord_record_step_t;
+/* What the open barrier may do about its COMMIT; writes the record when that is due. */
+mcpg_coord_record_step_t mcpg__coord_record_step(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
+/* Removing these by itself would need the store, which did not answer a moment ago. */
+bool mcpg__coord_record_blocked(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *removed);
+void mcpg__coord_record_claim(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
+void mcpg__coord_record_event(mcpg_coord_t *c, const mcpg_coord_event_t *event, mcpg_coord_effects_t *fx);
+/* Somebody newer rules: no decision any more. */
+void mcpg__coord_depose(mcpg_coord_t *c);
+void mcpg__coord_depose_finish(mcpg_coord_t *c, mcpg_coord_effects_t *fx);
 
 /* ---- coord_propose.c ---- */
 void mcpg__coord_propose(mcpg_coord_t *c, uint32_t rank, const mcpg_up_propose_t *m, mcpg_coord_effects_t *fx);
@@ -389,6 +501,8 @@ void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_e
 void mcpg__coord_sync_evaluate(mcpg_coord_t *c, mcpg_coord_group_t *g);
 void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g);
 void mcpg__coord_sync_abandon(mcpg_coord_t *c, mcpg_coord_group_t *g);
+/* Rank's SYNC_ENTERs that were kept until the group was decided. */
+void mcpg__coord_sync_release(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx);
 void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot);
 
 /* ---- coord_shutdown.c ---- */

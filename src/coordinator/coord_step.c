@@ -9,7 +9,7 @@
 /* ---- memory ---- */
 
 typedef struct {
-    size_t conns, gids, ranks, raw, eff, answered, groups, slots, blocks, props, callers, reports, total;
+    size_t conns, hints, gids, ranks, raw, eff, answered, groups, slots, blocks, props, callers, reports, total;
     uint32_t words, prop_cap, caller_cap, report_cap;
 } layout_t;
 
@@ -37,6 +37,7 @@ static layout_t layout_of(const mcpg_coord_config_t *config) {
     l.report_cap = 4u * config->max_ranks + 64u;
     (void)place(&at, sizeof(struct mcpg_coord));
     l.conns = place(&at, n * sizeof(uint64_t));
+    l.hints = place(&at, n * sizeof(uint32_t));
     l.gids = place(&at, config->max_groups * sizeof(uint32_t));
     l.ranks = place(&at, n * sizeof(mcpg_coord_rank_t));
     l.raw = place(&at, row);
@@ -70,7 +71,9 @@ mcpg_status_t mcpg_coord_init(void *mem, size_t size, const mcpg_coord_config_t 
     c->armed_us = MCPG_COORD_NEVER;
     c->want_us = MCPG_COORD_NEVER;
     c->health_exact = true;
+    c->settle_us = config->predecessor ? MCPG_COORD_NEVER : 0;
     c->conns = (uint64_t *)(void *)(base + l.conns);
+    c->hints = (uint32_t *)(void *)(base + l.hints);
     c->gids = (uint32_t *)(void *)(base + l.gids);
     c->ranks = (mcpg_coord_rank_t *)(void *)(base + l.ranks);
     c->raw = (uint64_t *)(void *)(base + l.raw);
@@ -88,6 +91,13 @@ mcpg_status_t mcpg_coord_init(void *mem, size_t size, const mcpg_coord_config_t 
 
 /* ---- dispatch ---- */
 
+static bool record_valid(const mcpg_coord_t *c, const mcpg_coord_event_t *event) {
+    const mcpg_group_record_t *record = event->record;
+    bool known = event->status == MCPG_OK || event->status == MCPG_UNAVAILABLE || event->status == MCPG_CONFLICT;
+    if (!known || event->gid.v == 0 || !c->config.has_store) return false;
+    return record == NULL || !record->has_view || record->view.active_count <= MCPG_MAX_RANKS;
+}
+
 static mcpg_status_t event_valid(const mcpg_coord_t *c, const mcpg_coord_event_t *event) {
     switch (event->kind) {
     case MCPG_COORD_EV_MSG:
@@ -100,6 +110,8 @@ static mcpg_status_t event_valid(const mcpg_coord_t *c, const mcpg_coord_event_t
     case MCPG_COORD_EV_TIMER:
     case MCPG_COORD_EV_SHUTDOWN:
         return MCPG_OK;
+    case MCPG_COORD_EV_RECORD:
+        return record_valid(c, event) ? MCPG_OK : MCPG_INVALID_ARGUMENT;
     case MCPG_COORD_EV__COUNT:
         break;
     }
@@ -139,7 +151,7 @@ static void dispatch_msg(mcpg_coord_t *c, uint64_t conn, const mcpg_up_msg_t *ms
         mcpg__coord_propose(c, rank, &msg->u.propose, fx);
         return;
     case MCPG_UP_ACK:
-        mcpg__coord_ack(c, rank, &msg->u.ack);
+        mcpg__coord_ack(c, rank, &msg->u.ack, fx);
         return;
     case MCPG_UP_COMMIT_ACK:
         mcpg__coord_commit_ack(c, rank, &msg->u.commit_ack);
@@ -156,13 +168,22 @@ static void dispatch_msg(mcpg_coord_t *c, uint64_t conn, const mcpg_up_msg_t *ms
     case MCPG_UP_DETACH:
         mcpg__coord_detach(c, rank, fx);
         return;
+    case MCPG_UP_REBUILD:
+        mcpg__coord_rebuild(c, rank, &msg->u.rebuild, fx);
+        return;
+    case MCPG_UP_REBUILD_END:
+        mcpg__coord_rebuild_end(c, rank, fx);
+        return;
     case MCPG_UP__COUNT:
         return;
     }
 }
 
-/* Time in which this process itself did not run is nobody's silence: a late TIMER moves every deadline. */
+/* Time in which this process itself did not run is nobody's silence: a late step moves every deadline. So late that the
+ * agents have given it up: they get time to come back. */
 static void forgive(mcpg_coord_t *c, uint64_t late_us) {
+    mcpg__coord_rebuild_forgive(c, late_us);
+    if (late_us >= c->config.timers.offline_us) mcpg__coord_mass_begin(c);
     for (uint32_t r = 0; r < c->rank_high; r++) {
         mcpg_coord_rank_t *rank = &c->ranks[r];
         rank->last_heard_us = rank->last_heard_us + late_us < c->now.us ? rank->last_heard_us + late_us : c->now.us;
@@ -178,11 +199,17 @@ static void forgive(mcpg_coord_t *c, uint64_t late_us) {
     }
 }
 
+/* Whatever event comes first after such a gap: the TIMER is still under way, and finds nothing more to forgive. */
+static void forgive_gap(mcpg_coord_t *c) {
+    if (c->now.us <= c->armed_us || c->now.us - c->armed_us <= c->config.timers.heartbeat_us) return;
+    forgive(c, c->now.us - c->armed_us);
+    c->armed_us = c->now.us;
+}
+
 static void dispatch_timer(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
-    if (c->now.us > c->armed_us && c->now.us - c->armed_us > c->config.timers.heartbeat_us)
-        forgive(c, c->now.us - c->armed_us);
     if (c->now.us >= c->armed_us) c->armed_us = MCPG_COORD_NEVER;
     mcpg__coord_silence(c, fx);
+    mcpg__coord_mass_timer(c);
     mcpg__coord_health_timer(c);
     if (!mcpg__coord_callers_expire(c, fx)) c->more = true;
     for (uint32_t i = 0; i < c->group_high; i++) {
@@ -209,6 +236,9 @@ static void dispatch(mcpg_coord_t *c, const mcpg_coord_event_t *event, mcpg_coor
         return;
     case MCPG_COORD_EV_SHUTDOWN:
         mcpg__coord_shutdown(c);
+        return;
+    case MCPG_COORD_EV_RECORD:
+        mcpg__coord_record_event(c, event, fx);
         return;
     case MCPG_COORD_EV__COUNT:
         return;
@@ -251,10 +281,11 @@ static void settle(mcpg_coord_t *c, mcpg_coord_effects_t *fx) {
 }
 
 static uint64_t earliest_deadline(const mcpg_coord_t *c) {
-    uint64_t due[3] = {mcpg__coord_silence_deadline(c), mcpg__coord_fault_deadline(c), mcpg__coord_caller_deadline(c)};
+    uint64_t due[4] = {mcpg__coord_silence_deadline(c), mcpg__coord_fault_deadline(c), mcpg__coord_caller_deadline(c),
+                       mcpg__coord_rebuild_deadline(c)};
     uint64_t earliest = c->shutting && !c->stopped ? c->drain_until_us : MCPG_COORD_NEVER;
     if (c->health_later && c->health_retry_us < earliest) earliest = c->health_retry_us;
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 4; i++)
         if (due[i] < earliest) earliest = due[i];
     for (uint32_t i = 0; i < c->group_high; i++) {
         const mcpg_coord_barrier_t *b = &c->groups[i].barrier;
@@ -288,8 +319,11 @@ mcpg_status_t mcpg_coord_step(mcpg_coord_t *coord, const mcpg_coord_event_t *eve
     if (effects->cap - effects->count < items || effects->arena_cap - effects->arena_used < arena) return MCPG_LIMIT;
     if (event->now.us > c->now.us) c->now = event->now; /* a host's clock never goes back */
     c->more = false;
+    forgive_gap(c);
+    if (c->settle_us != 0 || event->kind == MCPG_COORD_EV_TIMER) mcpg__coord_rebuild_clock(c);
     dispatch(c, event, effects);
-    settle(c, effects);
+    if (!c->deposed) settle(c, effects);
+    mcpg__coord_depose_finish(c, effects);
     mcpg__coord_shutdown_finish(c, effects);
     arm(c, effects);
     return MCPG_OK;
@@ -307,14 +341,19 @@ uint8_t mcpg_coord_rank_state(const mcpg_coord_t *coord, mcpg_rank_t rank) {
     return rank.v < coord->config.max_ranks ? coord->ranks[rank.v].state : MCPG_RANK_OFFLINE;
 }
 
+bool mcpg_coord_deposed(const mcpg_coord_t *coord) {
+    return coord->deposed;
+}
+
 bool mcpg_coord_quiescent(const mcpg_coord_t *coord) {
     const mcpg_coord_t *c = coord;
-    if (c->more || c->health_dirty || c->health_later ||
+    if (c->more || c->health_dirty || c->health_later || mcpg__coord_rebuilding(c) ||
         c->props_used + c->callers_used + c->reports_used + c->faults_used > 0)
         return false;
     for (uint32_t i = 0; i < c->group_high; i++) {
         const mcpg_coord_group_t *g = &c->groups[i];
         if (c->gids[i] == 0) continue;
+        if (g->record != MCPG_COORD_RECORD_NONE || g->record_retry_us != 0) return false;
         if (g->dirty || g->barrier.phase != MCPG_COORD_BARRIER_NONE || g->sync_on || g->sync_go) return false;
     }
     return true;

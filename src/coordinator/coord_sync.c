@@ -30,6 +30,12 @@ static void begin(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     mcpg__coord_touch(g);
 }
 
+static void say_inactive(mcpg_coord_text_t *text, uint32_t slot) {
+    mcpg__coord_say(text, "in-group rank ");
+    mcpg__coord_say_u64(text, slot);
+    mcpg__coord_say(text, " is not active in the group: call join_group");
+}
+
 static mcpg_status_t check(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m,
                            const mcpg_coord_group_t *g, mcpg_coord_text_t *text) {
     if (c->shutting) { /* I9 */
@@ -46,9 +52,7 @@ static mcpg_status_t check(const mcpg_coord_t *c, uint32_t rank, const mcpg_up_s
         return MCPG_NOT_FOUND;
     }
     if (!mcpg__coord_active_live(c, g, slot)) {
-        mcpg__coord_say(text, "in-group rank ");
-        mcpg__coord_say_u64(text, slot);
-        mcpg__coord_say(text, " is not active in the group: call join_group");
+        say_inactive(text, slot);
         return MCPG_NOT_ACTIVE;
     }
     if (!g->sync_on && g->sync_owner.v == 0 && m->first_failed_seq == MCPG_NO_SEQ && mcpg__rankset_empty(&m->failed)) {
@@ -71,9 +75,45 @@ static void say_missing(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint
     reply->dropped_any = !mcpg__rankset_empty(&reply->dropped);
 }
 
+/* Who is active is not known yet: it is looked at when the group is decided. False: no member. */
+static bool hold(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t rank, const mcpg_up_sync_enter_t *m) {
+    uint32_t slot = mcpg__coord_slot_of(c, g, rank);
+    if (c->shutting || slot == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, slot)) return false;
+    mcpg__rankset_or(&g->sync_failed, &m->failed);
+    if (m->first_failed_seq < g->sync_first) g->sync_first = m->first_failed_seq;
+    mcpg__coord_slot(c, g, slot)->sync_call = m->call_id;
+    mcpg__rankset_add(&g->sync_held, slot);
+    return true;
+}
+
+void mcpg__coord_sync_release(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
+    mcpg_rankset_t held = g->sync_held;
+    mcpg__rankset_clear(&g->sync_held);
+    for (uint32_t s = g->order_count; s < MCPG_MAX_RANKS; s++) mcpg__rankset_del(&g->sync_failed, s);
+    for (uint32_t s = mcpg__rankset_next(&held, 0); s < g->order_count; s = mcpg__rankset_next(&held, s + 1)) {
+        const mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
+        if (!mcpg__coord_registered(c, g, s) || c->conns[slot->rank.v] == 0) continue;
+        /* The COMMIT of an agreement that it has not seen is on its way, and is the answer. */
+        if (g->sync_last && mcpg__view_cmp(slot->seen, g->committed) < 0) continue;
+        if (!mcpg__coord_active_live(c, g, s)) {
+            mcpg_coord_text_t text = {.len = 0};
+            say_inactive(&text, s);
+            mcpg__fx_refuse_call(fx, c->conns[slot->rank.v], slot->sync_call, MCPG_NOT_ACTIVE, g->committed.epoch,
+                                 &text);
+            continue;
+        }
+        if (!g->sync_on) begin(c, g);
+        mcpg__rankset_add(&g->sync_entered, s);
+    }
+    if (g->sync_on || g->sync_owner.v != 0) return;
+    mcpg__rankset_clear(&g->sync_failed);
+    g->sync_first = MCPG_NO_SEQ;
+}
+
 void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_enter_t *m, mcpg_coord_effects_t *fx) {
     mcpg_coord_text_t text = {.len = 0};
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
+    if (g != NULL && g->rebuild != MCPG_COORD_REBUILD_NONE && hold(c, g, rank, m)) return;
     mcpg_status_t status = check(c, rank, m, g, &text);
     if (status != MCPG_OK) {
         mcpg__fx_refuse_call(fx, c->conns[rank], m->call_id, status, g == NULL ? 0 : g->committed.epoch, &text);
@@ -81,7 +121,9 @@ void mcpg__coord_sync_enter(mcpg_coord_t *c, uint32_t rank, const mcpg_up_sync_e
     }
     uint32_t slot = mcpg__coord_slot_of(c, g, rank);
     bool same_call = mcpg__coord_slot(c, g, slot)->sync_call == m->call_id;
-    if (same_call && !mcpg__rankset_has(&g->sync_entered, slot)) {
+    /* What failed before the last agreement was agreed on by it. */
+    bool agreed = g->sync_last && m->first_failed_seq < g->switch_seq && !g->sync_on && g->sync_owner.v == 0;
+    if (agreed || (same_call && !mcpg__rankset_has(&g->sync_entered, slot))) {
         /* Sent again after a re-attach, and answered meanwhile: the COMMIT comes again, it is no new failure. */
         mcpg__rankset_add(&g->resync, slot);
         mcpg__coord_touch(g);
@@ -179,4 +221,5 @@ void mcpg__coord_sync_committed(mcpg_coord_t *c, mcpg_coord_group_t *g) {
 
 void mcpg__coord_sync_slot_gone(mcpg_coord_group_t *g, uint32_t slot) {
     mcpg__rankset_del(&g->sync_entered, slot);
+    mcpg__rankset_del(&g->sync_held, slot);
 }

@@ -27,58 +27,10 @@ static bool added_here(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint3
            r->state != MCPG_RANK_OFFLINE;
 }
 
-/* An auto group is never emptied for want of contact: when none of its active ranks is HEALTHY, those that may still
- * be alive are kept: the only attached one, or, with none attached, all that are neither proved dead nor gone. (Two
- * attached ones that are both outside the healthy set are the smaller part of a split, and leave.) Returns how many of
- * them are attached; with none, nothing can change in the group until one is back. */
-static uint32_t last_ranks(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *kept) {
-    uint32_t attached = 0, only = 0;
-    mcpg__rankset_clear(kept);
-    if (g->manual) return 1;
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
-         s = mcpg__rankset_next(&g->active, s + 1)) {
-        const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        bool same = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc);
-        if (!same || r->dead || mcpg__rankset_has(&g->leaving, s)) continue;
-        mcpg__rankset_add(kept, s);
-        if (r->state == MCPG_RANK_OFFLINE) continue;
-        attached++;
-        only = s;
-        if (r->state != MCPG_RANK_HEALTHY && attached == 1) continue;
-        mcpg__rankset_clear(kept);
-        return attached;
-    }
-    if (attached == 0) return 0;
-    mcpg__rankset_clear(kept);
-    mcpg__rankset_add(kept, only);
-    return attached;
-}
-
-bool mcpg__coord_stranded(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
-    mcpg_rankset_t kept;
-    return last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept);
-}
-
-void mcpg__coord_barrier_auto_removed(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
-    mcpg_rankset_t kept;
-    mcpg__rankset_clear(out);
-    if (last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept)) return;
-    *out = g->leaving;
-    mcpg__rankset_and(out, &g->active);
-    if (g->manual) return; /* I7: a manual group loses nobody by itself */
-    for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
-         s = mcpg__rankset_next(&g->active, s + 1)) {
-        const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        if (r->state != MCPG_RANK_HEALTHY || !mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc))
-            mcpg__rankset_add(out, s);
-    }
-    mcpg__rankset_minus(out, &kept);
-}
-
 /* ---- messages ---- */
 
-static mcpg_member_t *copy_members(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *set,
-                                   const mcpg_rankset_t *added, uint32_t *count_out, mcpg_coord_effects_t *fx) {
+mcpg_member_t *mcpg__coord_copy_members(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *set,
+                                        const mcpg_rankset_t *added, uint32_t *count_out, mcpg_coord_effects_t *fx) {
     uint32_t count = mcpg__rankset_count(set), at = 0;
     mcpg_member_t *members = (mcpg_member_t *)mcpg__fx_alloc(fx, count * sizeof(*members));
     for (uint32_t s = mcpg__rankset_next(set, 0); s < g->order_count; s = mcpg__rankset_next(set, s + 1)) {
@@ -104,7 +56,7 @@ static void send_prepare(const mcpg_coord_t *c, const mcpg_coord_group_t *g, con
     mcpg_down_prepare_t *prepare = &mcpg__fx_send(fx, &to, MCPG_DOWN_PREPARE)->u.prepare;
     prepare->gid = g->gid;
     prepare->view.id = g->barrier.id;
-    prepare->view.active = copy_members(c, g, &target, &g->barrier.added, &prepare->view.active_count, fx);
+    prepare->view.active = mcpg__coord_copy_members(c, g, &target, &g->barrier.added, &prepare->view.active_count, fx);
 }
 
 /* I2: built from nothing but what the commit has stored, so that a resent COMMIT is the same. */
@@ -114,7 +66,7 @@ void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
     uint32_t at = 0;
     commit->gid = g->gid;
     commit->view.id = g->committed;
-    commit->view.active = copy_members(c, g, &g->active, NULL, &commit->view.active_count, fx);
+    commit->view.active = mcpg__coord_copy_members(c, g, &g->active, NULL, &commit->view.active_count, fx);
     commit->switch_seq = g->switch_seq;
     commit->leave_count = mcpg__rankset_count(&g->leaves);
     mcpg_leave_t *leaves = (mcpg_leave_t *)mcpg__fx_alloc(fx, commit->leave_count * sizeof(*leaves));
@@ -129,6 +81,21 @@ void mcpg__coord_send_commit(const mcpg_coord_t *c, const mcpg_coord_group_t *g,
 
 /* ---- opening ---- */
 
+/* A PREPARE or an ACK may be lost on a stream that lives: whoever owes an ACK is asked again at his heartbeats. */
+static void again_from(mcpg_coord_t *c, mcpg_coord_barrier_t *b) {
+    b->again_after_us = 2u * c->config.timers.heartbeat_us;
+    b->again_us = mcpg__after(c->now, b->again_after_us);
+}
+
+void mcpg__coord_barrier_nag(mcpg_coord_t *c, mcpg_coord_group_t *g) {
+    mcpg_coord_barrier_t *b = &g->barrier;
+    if (b->phase == MCPG_COORD_BARRIER_NONE || c->now.us < b->again_us) return;
+    b->again_after_us = 2u * b->again_after_us;
+    b->again_us = mcpg__after(c->now, b->again_after_us);
+    b->again = true;
+    mcpg__coord_touch(g);
+}
+
 static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
     mcpg_coord_barrier_t *b = &g->barrier;
     mcpg_rankset_t ask, candidates = g->active;
@@ -142,6 +109,7 @@ static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t
     b->phase = MCPG_COORD_BARRIER_ALL;
     b->deadline_us = mcpg__after(c->now, c->config.timers.ack_us);
     b->removed_deadline_us = mcpg__after(c->now, c->config.timers.ack_added_us);
+    again_from(c, b);
     mcpg__coord_want(c, b->deadline_us);
     if (!mcpg__rankset_empty(&b->removed)) mcpg__coord_want(c, b->removed_deadline_us);
     send_prepare(c, g, &ask, fx);
@@ -167,6 +135,7 @@ void mcpg__coord_barrier_open(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord
     }
     /* A founder is no guest: it gets the time of one that stays. */
     b->deadline_us = mcpg__after(c->now, is_boot(g) ? c->config.timers.ack_us : c->config.timers.ack_added_us);
+    again_from(c, b);
     mcpg__coord_want(c, b->deadline_us);
     mcpg_rankset_t ask;
     mcpg__rankset_clear(&ask);
@@ -202,8 +171,10 @@ void mcpg__coord_barrier_abort(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coor
     mcpg_rankset_t to;
     mcpg__rankset_clear(&to);
     for (uint32_t s = mcpg__rankset_next(&b->asked, 0); s < g->order_count; s = mcpg__rankset_next(&b->asked, s + 1)) {
-        uint32_t rank = mcpg__coord_slot(c, g, s)->rank.v;
-        if (c->conns[rank] != 0 && mcpg__coord_registered(c, g, s)) mcpg__rankset_add(&to, rank);
+        mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
+        if (!mcpg__coord_registered(c, g, s)) continue;
+        slot->abort_view = b->id; /* should this ABORT be lost */
+        if (c->conns[slot->rank.v] != 0) mcpg__rankset_add(&to, slot->rank.v);
     }
     if (!mcpg__rankset_empty(&to)) {
         mcpg_down_abort_t *message = &mcpg__fx_send(fx, &to, MCPG_DOWN_ABORT)->u.abort;
@@ -228,6 +199,18 @@ static void abort_all_added_lost(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_co
     mcpg__coord_proposal_reject(c, proposal, MCPG_NOT_HEALTHY, g->committed.epoch, &text);
 }
 
+/* Rule 8: somebody would be left out unproved, and the store does not say that nobody newer rules. */
+static void abort_unrecorded(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
+    uint32_t proposal = g->barrier.proposal;
+    mcpg__coord_barrier_abort(c, g, fx);
+    if (proposal == MCPG_COORD_NONE) return;
+    mcpg_coord_text_t text = {.len = 0};
+    mcpg__coord_say(&text,
+                    "the view would leave out a rank that may be alive, and the key-value store did not take its "
+                    "record: check the store and try again");
+    mcpg__coord_proposal_reject(c, proposal, MCPG_UNAVAILABLE, g->committed.epoch, &text);
+}
+
 static uint64_t next_step(uint64_t seq) {
     return ((seq >> MCPG_STEP_SHIFT) + 1u) << MCPG_STEP_SHIFT;
 }
@@ -247,8 +230,14 @@ static uint64_t switch_for(const mcpg_coord_t *c, const mcpg_coord_group_t *g, c
         uint64_t next = mcpg__coord_slot(c, g, s)->ack_seq;
         if (mcpg__rankset_has(&b->removed, s) && !mcpg__rankset_has(&g->fenced, s) && next > highest) highest = next;
     }
+    /* With nobody left who stays, whoever is added goes on after everything that was done before. */
+    for (uint32_t s = mcpg__rankset_next(&b->removed, 0); mcpg__rankset_empty(stayers) && s < g->order_count;
+         s = mcpg__rankset_next(&b->removed, s + 1)) {
+        uint64_t next = mcpg__coord_slot(c, g, s)->ack_seq;
+        if (mcpg__rankset_has(&b->acked, s) && next > highest) highest = next;
+    }
     if (b->kind == MCPG_COORD_BARRIER_SYNC) return next_step(highest);
-    if (!mcpg__rankset_empty(&b->added) && (highest >> MCPG_STEP_SHIFT) != 0) return next_step(highest);
+    if (!mcpg__rankset_empty(&b->added) && b->steps) return next_step(highest);
     return highest;
 }
 
@@ -295,8 +284,7 @@ static void record_unseen(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     }
 }
 
-/* Takes the group's active slots into the ranks' counts, or out of them. */
-static void count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up) {
+void mcpg__coord_count_active(mcpg_coord_t *c, const mcpg_coord_group_t *g, bool up) {
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
@@ -337,7 +325,7 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     record_stayers(c, g, &stayers, switch_seq);
     record_removed(c, g, &removed, switch_seq);
     record_unseen(c, g);
-    count_active(c, g, false);
+    mcpg__coord_count_active(c, g, false);
     for (uint32_t s = mcpg__rankset_next(&b->added, 0); s < g->order_count; s = mcpg__rankset_next(&b->added, s + 1)) {
         mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
         slot->active = slot->target;
@@ -353,12 +341,13 @@ static void commit(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t 
     }
     g->active = stayers;
     mcpg__rankset_or(&g->active, &b->added);
-    count_active(c, g, true);
+    mcpg__coord_count_active(c, g, true);
     g->leaves = removed;
     mcpg__rankset_or(&g->leaves, &g->fenced);
     g->switch_seq = switch_seq;
     g->committed = b->id;
     g->phase = MCPG_COORD_GROUP_READY;
+    mcpg__rankset_clear(&g->bound);
     g->sync_last = b->kind == MCPG_COORD_BARRIER_SYNC;
     if (g->sync_last) mcpg__coord_sync_committed(c, g);
     preferred(c, g, &after);
@@ -377,28 +366,12 @@ static void fold(mcpg_coord_t *c, mcpg_coord_group_t *g) {
     mcpg_coord_barrier_t *b = &g->barrier;
     mcpg_rankset_t gone;
     if (is_boot(g)) return;
-    mcpg__coord_barrier_auto_removed(c, g, &gone);
+    mcpg__coord_auto_removed(c, g, &gone);
     mcpg__rankset_minus(&gone, &b->added);
     mcpg__rankset_minus(&gone, &b->removed);
     for (uint32_t s = mcpg__rankset_next(&gone, 0); s < g->order_count; s = mcpg__rankset_next(&gone, s + 1))
         if (mcpg__rankset_has(&b->asked, s) && !mcpg__rankset_has(&b->acked, s)) mcpg__rankset_add(&b->dropped, s);
     mcpg__rankset_or(&b->removed, &gone);
-}
-
-/* The barrier would leave out one of the last ranks that nobody asked to leave out, or has nobody left to ask: it
- * starts over, with what is known now. */
-static bool loses_last(const mcpg_coord_t *c, const mcpg_coord_group_t *g) {
-    const mcpg_coord_barrier_t *b = &g->barrier;
-    mcpg_rankset_t kept, removed = b->removed;
-    if (is_boot(g) || g->manual) return false;
-    if (last_ranks(c, g, &kept) == 0 && !mcpg__rankset_empty(&kept)) return true;
-    if (b->proposal != MCPG_COORD_NONE) mcpg__rankset_minus(&removed, &c->props[b->proposal].deactivate);
-    if (mcpg__rankset_meets(&kept, &removed)) return true;
-    if (!mcpg__rankset_subset(&g->active, &b->removed) || !mcpg__rankset_empty(&b->added)) return false;
-    mcpg__rankset_minus(&removed, &g->leaving); /* one that was out of the healthy set is back in it, as the last */
-    for (uint32_t s = mcpg__rankset_next(&removed, 0); s < g->order_count; s = mcpg__rankset_next(&removed, s + 1))
-        if (live(c, g, s) && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY) return true;
-    return false;
 }
 
 static void drop_added(mcpg_coord_group_t *g, uint32_t slot) {
@@ -436,6 +409,15 @@ static bool awaited(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mc
     return !mcpg__rankset_empty(out);
 }
 
+static void prepare_again(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
+    mcpg_rankset_t owing, members;
+    g->barrier.again = false;
+    bool any = awaited(c, g, &g->barrier.added, true, &owing);
+    any = awaited(c, g, &g->active, false, &members) || any;
+    mcpg__rankset_or(&owing, &members);
+    if (any) send_prepare(c, g, &owing, fx);
+}
+
 static void missed(mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *slots,
                    mcpg_coord_effects_t *fx) {
     for (uint32_t s = mcpg__rankset_next(slots, 0); s < g->order_count; s = mcpg__rankset_next(slots, s + 1))
@@ -466,6 +448,7 @@ static bool advance_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effec
     mcpg_coord_barrier_t *b = &g->barrier;
     mcpg_rankset_t stayers, waiting;
     stayers_of(g, &stayers);
+    (void)mcpg__coord_record_step(c, g, fx); /* in parallel with the ACKs */
     if (awaited(c, g, &stayers, false, &waiting)) {
         if (c->now.us < b->deadline_us) return false;
         mcpg__rankset_or(&b->dropped, &waiting); /* I6: recorded */
@@ -484,8 +467,14 @@ static bool advance_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effec
     }
     bool nothing = b->kind != MCPG_COORD_BARRIER_SYNC && mcpg__rankset_empty(&b->added) &&
                    !mcpg__rankset_meets(&b->removed, &g->active);
-    if (nothing)
+    if (nothing) {
         abort_all_added_lost(c, g, fx);
+        return true;
+    }
+    mcpg_coord_record_step_t record = mcpg__coord_record_step(c, g, fx);
+    if (record == MCPG_COORD_RECORD_WAIT) return false;
+    if (record == MCPG_COORD_RECORD_FAILED)
+        abort_unrecorded(c, g, fx);
     else
         commit(c, g, fx);
     return true;
@@ -497,23 +486,46 @@ bool mcpg__coord_barrier_advance(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_co
         return false;
     }
     fold(c, g);
-    if (loses_last(c, g) || !prune_added(c, g, false)) {
+    if (mcpg__coord_barrier_loses_last(c, g) || !prune_added(c, g, false)) {
         mcpg__coord_barrier_abort(c, g, fx);
         return true;
     }
+    if (g->barrier.again) prepare_again(c, g, fx);
     return g->barrier.phase == MCPG_COORD_BARRIER_ADDED ? advance_added(c, g, fx) : advance_all(c, g, fx);
 }
 
 /* ---- ACK and COMMIT_ACK ---- */
 
-void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m) {
+/* It holds for what is over. */
+static void say_over(mcpg_coord_t *c, mcpg_coord_group_t *g, uint32_t slot, mcpg_view_id_t view,
+                     mcpg_coord_effects_t *fx) {
+    mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
+    mcpg_rankset_t to;
+    mcpg__rankset_clear(&to);
+    mcpg__rankset_add(&to, s->rank.v);
+    if (mcpg__view_cmp(view, g->committed) <= 0) {
+        mcpg__coord_send_commit(c, g, &to, fx);
+        return;
+    }
+    s->abort_view = view;
+    if (g->rebuild != MCPG_COORD_REBUILD_NONE) return;
+    mcpg_down_abort_t *message = &mcpg__fx_send(fx, &to, MCPG_DOWN_ABORT)->u.abort;
+    message->gid = g->gid;
+    message->view = view;
+}
+
+void mcpg__coord_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_ack_t *m, mcpg_coord_effects_t *fx) {
     mcpg_coord_group_t *g = mcpg__coord_group_find(c, m->gid);
-    if (g == NULL || g->barrier.phase == MCPG_COORD_BARRIER_NONE || !mcpg__view_eq(g->barrier.id, m->view)) return;
-    if (m->next_seq > MCPG_COORD_SEQ_MAX) return;
+    if (g == NULL || m->next_seq > MCPG_COORD_SEQ_MAX || m->view.epoch > g->epoch_used) return;
     uint32_t slot = mcpg__coord_slot_of(c, g, rank);
     if (slot == MCPG_COORD_NONE || !mcpg__coord_registered(c, g, slot)) return; /* I4 */
+    if (g->barrier.phase == MCPG_COORD_BARRIER_NONE || !mcpg__view_eq(g->barrier.id, m->view)) {
+        say_over(c, g, slot, m->view, fx);
+        return;
+    }
     if (!mcpg__rankset_has(&g->barrier.asked, slot) || mcpg__rankset_has(&g->barrier.acked, slot)) return;
     mcpg__rankset_add(&g->barrier.acked, slot);
+    g->barrier.steps = g->barrier.steps || m->steps;
     mcpg__coord_slot(c, g, slot)->ack_seq = m->next_seq;
     mcpg__coord_touch(g);
 }

@@ -124,6 +124,8 @@ struct mcpg_dpgroup {
     mcpg_slot_t slot;
     uint32_t capacity;
     bool isolated, manual, no_auto_sync, fenced, quiescing;
+    bool steps;          /* safe_point was used here */
+    bool doubted;        /* held, and nobody knows what became of the view: no operation is taken */
     bool dirty;          /* messages of ended numbers may be kept by the link layer */
     mcpg_status_t ended; /* OK, or what abort said */
     char ended_why[192];

@@ -56,6 +56,10 @@ size_t mcpg__engine_endpoint(const mcpg_engine_t *e, uint8_t *buf, size_t cap);
 void mcpg__engine_open_link(mcpg_engine_t *e, const mcpg_dp_peer_t *peer);
 void mcpg__engine_close_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, bool dead);
 void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id);
+/* dp_iface's relay of views: to every peer whose link is up; to one. */
+void mcpg__engine_ask_view(mcpg_engine_t *e, mcpg_gid_t gid, mcpg_view_id_t view);
+void mcpg__engine_tell_view(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes,
+                            size_t len);
 /* Lock held, not from a hook: reads what this process has sent so far and hands it out, as if the driver had just done
  * so. */
 void mcpg__engine_drain_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc);

@@ -170,6 +170,34 @@ void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnatio
     mcpg__engine_unlock(e);
 }
 
+/* Whoever is no member answers nothing: the one that has the COMMIT may be in the new view only. */
+void mcpg__engine_ask_view(mcpg_engine_t *e, mcpg_gid_t gid, mcpg_view_id_t view) {
+    mcpg__engine_lock(e);
+    e->now_us = mcpg__now().us;
+    for (uint32_t i = 0; i < e->all_count; i++) {
+        mcpg_link_t *l = e->all[i];
+        if (l->state != MCPG_LINK_ST_UP) continue;
+        mcpg__tx_control(l, MCPG_FT_ASK_VIEW, gid.v, &view, sizeof(view));
+        mcpg__tx_soon(l);
+    }
+    mcpg__engine_kick(e);
+    mcpg__engine_unlock(e);
+}
+
+void mcpg__engine_tell_view(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes,
+                            size_t len) {
+    mcpg__engine_lock(e);
+    e->now_us = mcpg__now().us;
+    mcpg_link_t *l = rank.v < MCPG_MAX_RANKS ? e->links[rank.v] : NULL;
+    if (l != NULL && mcpg__inc_eq(l->inc, inc) && l->state == MCPG_LINK_ST_UP && len > 0 &&
+        len <= MCPG_VIEW_BYTES_MAX) {
+        mcpg__tx_view(l, bytes, (uint32_t)len);
+        mcpg__tx_soon(l);
+        mcpg__engine_kick(e);
+    }
+    mcpg__engine_unlock(e);
+}
+
 static const char *state_name(mcpg_link_st_t state) {
     switch (state) {
     case MCPG_LINK_ST_NONE:

@@ -55,7 +55,7 @@ mcpg_status_t mcpg__dp_next_view(mcpg_dp_t *dp, mcpg_gid_t gid, uint32_t *extent
 static bool not_held(void *arg) {
     const named_t *n = (const named_t *)arg;
     const mcpg_dpgroup_t *g = mcpg__dp_group(n->dp, n->gid);
-    return g == NULL || g->ended != MCPG_OK || !mcpg__group_held(g);
+    return g == NULL || g->ended != MCPG_OK || g->doubted || !mcpg__group_held(g);
 }
 
 static void fill_view(const mcpg_dpgroup_t *g, const mcpg_dpview_t *v, uint64_t next, mcpg_view_t *out) {
@@ -75,9 +75,11 @@ mcpg_status_t mcpg__dp_safe_point(mcpg_dp_t *dp, mcpg_gid_t gid, mcpg_view_t *ou
     mcpg_dpgroup_t *g = enter(dp, gid);
     mcpg_status_t status = MCPG_NOT_FOUND;
     if (g != NULL) {
+        g->steps = true;
         (void)mcpg__dp_wait(dp, not_held, &named, MCPG_NO_SEQ);
         g = mcpg__dp_group(dp, gid);
         status = g == NULL ? MCPG_NOT_FOUND : g->ended;
+        if (status == MCPG_OK && g->doubted) status = MCPG_IN_DOUBT;
     }
     if (status == MCPG_OK) {
         const uint64_t step = UINT64_C(1) << MCPG_STEP_SHIFT;

@@ -28,6 +28,14 @@ static void check_link(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, uint6
     mcpg__engine_check_link(((mcpg_dp_t *)dp)->engine, rank, inc, check_id);
 }
 
+static void ask_view(void *dp, mcpg_gid_t gid, mcpg_view_id_t view) {
+    mcpg__engine_ask_view(((mcpg_dp_t *)dp)->engine, gid, view);
+}
+
+static void tell_view(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes, size_t len) {
+    mcpg__engine_tell_view(((mcpg_dp_t *)dp)->engine, rank, inc, bytes, len);
+}
+
 static void group_open(void *vdp, const mcpg_dp_group_config_t *config) {
     mcpg_dp_t *dp = (mcpg_dp_t *)vdp;
     if (enter(dp, config->gid) == NULL) {
@@ -51,7 +59,7 @@ static void group_close(void *dp, mcpg_gid_t gid) {
     leave(dp);
 }
 
-static uint64_t hold(void *dp, mcpg_gid_t gid) {
+static uint64_t hold(void *dp, mcpg_gid_t gid, bool *steps_out) {
     mcpg_dpgroup_t *g = enter(dp, gid);
     uint64_t next = 0;
     if (g != NULL) {
@@ -60,6 +68,7 @@ static uint64_t hold(void *dp, mcpg_gid_t gid) {
         if ((before & MCPG_HOLD_BIT) == 0) g->hold_seq = g->newest == NULL && g->head != NULL ? g->head->seq : before;
         next = g->isolated ? before & ~MCPG_HOLD_BIT : g->hold_seq;
     }
+    *steps_out = g != NULL && g->steps;
     leave(dp);
     return next;
 }
@@ -68,6 +77,7 @@ static void release_hold(void *dp, mcpg_gid_t gid) {
     mcpg_dpgroup_t *g = enter(dp, gid);
     if (g != NULL) {
         atomic_fetch_and_explicit(&g->word, ~MCPG_HOLD_BIT, memory_order_relaxed);
+        g->doubted = false;
         mcpg__op_leave_owed(g);
         mcpg__group_start_ready(g);
         ((mcpg_dp_t *)dp)->kick = true; /* a safe point may wait for this */
@@ -106,6 +116,17 @@ static void refuse_stale(mcpg_dpgroup_t *g) {
     }
 }
 
+/* An acknowledgement promised not to run them in the old view, and there is no other one for them here: the views
+ * between may never have come. */
+static void refuse_held(mcpg_dpgroup_t *g) {
+    if (!mcpg__group_held(g) || g->isolated || own_is_in(g, g->newest)) return;
+    for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {
+        if (mcpg__work_state(w) != MCPG_W_WAITING || w->seq < g->hold_seq) continue;
+        mcpg__op_end(w, MCPG_NOT_ACTIVE,
+                     "this rank was deactivated before the operation started: call join_group to be activated again");
+    }
+}
+
 static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     const bool was_in = own_is_in(g, g->newest);
     if (!was_in && g->newest != NULL && !g->isolated) refuse_stale(g);
@@ -117,6 +138,7 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
         return;
     }
     mcpg__group_write_mirror(g);
+    refuse_held(g);
     const bool joined = own_is_in(g, g->newest) && !was_in;
     const bool first = joined && !g->isolated && g->newest->older == NULL && c->switch_seq == 0;
     if (joined && g->isolated)
@@ -135,6 +157,7 @@ static void install(mcpg_dpgroup_t *g, const mcpg_down_commit_t *c) {
     }
     if ((joined && !first) || (c->sync && mcpg__group_next(g) < c->switch_seq)) mcpg__group_set_next(g, c->switch_seq);
     if (!g->isolated) g->quiescing = false;
+    g->doubted = false;
     atomic_fetch_and_explicit(&g->word, ~MCPG_HOLD_BIT, memory_order_relaxed);
     mcpg__op_leave_owed(g);
     apply_departures(g);
@@ -182,8 +205,20 @@ static bool resolves(const mcpg_dp_work_t *w, uint64_t report_id) {
     return mcpg__work_state(w) == MCPG_W_JUDGING && (report_id == 0 || w->report_id == report_id);
 }
 
+/* Another process has this rank, or the coordinator will have none of it: nothing is ever installed here again. */
+static void end_group(mcpg_dpgroup_t *g) {
+    if (g->ended != MCPG_OK) return;
+    g->ended = MCPG_NOT_ACTIVE;
+    (void)snprintf(g->ended_why, sizeof g->ended_why,
+                   "this process is no longer part of the job: create a new context");
+    mcpg__group_end_all(g, g->ended, g->ended_why, true, MCPG_NO_SEQ);
+    g->dp->kick = true;
+}
+
 static void end_held(mcpg_dpgroup_t *g, mcpg_status_t status) {
     if (!mcpg__group_held(g)) return;
+    g->doubted = status == MCPG_IN_DOUBT;
+    g->dp->kick = true; /* a safe point may wait */
     for (mcpg_dp_work_t *w = g->head; w != NULL; w = w->next) {
         if (mcpg__work_state(w) != MCPG_W_WAITING || (g->newest != NULL && w->seq < g->hold_seq)) continue;
         char why[MCPG_ERROR_CAP];
@@ -207,6 +242,7 @@ static void resolve(void *dp, mcpg_gid_t gid, uint64_t report_id, mcpg_status_t 
             mcpg__op_resolve(w, status);
             mcpg__p2p_complete(w);
         }
+        if (report_id == 0 && status == MCPG_NOT_ACTIVE) end_group(g);
         if (report_id == 0 && status != MCPG_OK) end_held(g, status);
         mcpg__group_complete(g);
     }
@@ -225,6 +261,8 @@ const mcpg_dp_ops_t *mcpg__dp_ops(void) {
         .install_view = install_view,
         .sync_fence = sync_fence,
         .resolve = resolve,
+        .ask_view = ask_view,
+        .tell_view = tell_view,
     };
     return &ops;
 }

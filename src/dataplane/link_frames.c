@@ -1,8 +1,10 @@
 /* link_frames.c: the meaning of each frame: matching, rendezvous, tombstones, probes, relayed deaths.
  *
- * A frame is data, never trusted: what does not fit the state here makes mcpg__rx_frame return false and breaks that
- * link only. Frames about handles that are gone are answered, not errors: cancelling races with the peer by design.
+ * Relayed views and questions about them go to the agent unread. A frame is data, never trusted: what does not fit the
+ * state here makes mcpg__rx_frame return false and breaks that link only. Frames about handles that are gone are
+ * answered, not errors: cancelling races with the peer by design.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "dataplane/link_priv.h"
@@ -79,11 +81,24 @@ static void entry_complete(mcpg_link_t *l, mcpg_unexpected_t *u) {
     mcpg__unexpected_drop(l->e, u);
 }
 
+static void view_complete(mcpg_link_t *l) {
+    mcpg_engine_t *e = l->e;
+    uint8_t *bytes = l->rx.view;
+    l->rx.view = NULL;
+    if (bytes != NULL && e->has_observer && e->observer.view_told != NULL)
+        e->observer.view_told(e->observer.user, l->rank, l->inc, bytes, l->rx.frame.len);
+    free(bytes);
+}
+
 void mcpg__rx_message_complete(mcpg_link_t *l) {
     mcpg_lx_t *x = l->rx.lx;
     mcpg_unexpected_t *u = l->rx.entry;
     l->rx.lx = NULL;
     l->rx.entry = NULL;
+    if (l->rx.frame.type == MCPG_FT_VIEW) {
+        view_complete(l);
+        return;
+    }
     if (l->rx.frame.type == MCPG_FT_DATA) {
         if (x == NULL) return;
         x->moved += l->rx.frame.len;
@@ -255,6 +270,23 @@ static bool died(mcpg_link_t *l, const uint8_t *body) {
     return true;
 }
 
+static bool view_asked(mcpg_link_t *l, const uint8_t *body) {
+    mcpg_engine_t *e = l->e;
+    mcpg_view_id_t view;
+    memcpy(&view, body, sizeof(view));
+    if (l->rx.frame.aux == 0 || l->rx.frame.aux > UINT32_MAX || view.term == 0) return false;
+    mcpg_gid_t gid = {(uint32_t)l->rx.frame.aux};
+    if (e->has_observer && e->observer.view_asked != NULL)
+        e->observer.view_asked(e->observer.user, l->rank, l->inc, gid, view);
+    return true;
+}
+
+static bool view_begins(mcpg_link_t *l) {
+    l->rx.view = malloc(l->rx.frame.len);
+    l->rx.dst = l->rx.view;
+    return true;
+}
+
 static bool sender_gone(mcpg_link_t *l) {
     mcpg_lx_t *x = mcpg__handle_find(l->e, l->rx.frame.aux, l->rank, false);
     if (x != NULL) mcpg__lx_end(l->e, x, MCPG_LX_LEFT);
@@ -300,6 +332,10 @@ bool mcpg__rx_frame(mcpg_link_t *l, const uint8_t *body) {
         return true;
     case MCPG_FT_ASK:
         return asked(l, body);
+    case MCPG_FT_ASK_VIEW:
+        return view_asked(l, body);
+    case MCPG_FT_VIEW:
+        return view_begins(l);
     case MCPG_FT__COUNT:
         return false;
     }

@@ -31,6 +31,8 @@
 #define MCPG_HANGUP_US      20000u   /* after a hang-up on this host: time for the proof of death to arrive */
 #define MCPG_CHECKS_MAX     8u
 #define MCPG_LINK_MAGIC     0x4d46u /* "FM" */
+#define MCPG_VIEW_BYTES_MAX MCPG_CHUNK_BYTES
+#define MCPG_VIEWS_MAX      4u /* relayed views that wait on one link; more are dropped: they are asked for again */
 
 /* ---- frames ---- */
 typedef enum {
@@ -47,7 +49,9 @@ typedef enum {
     MCPG_FT_DEAD,      /* aux: rank; body: incarnation */
     MCPG_FT_BYE,
     MCPG_FT_CREDIT,
-    MCPG_FT_ASK, /* key, sig: what the sender runs and waits for */
+    MCPG_FT_ASK,      /* key, sig: what the sender runs and waits for */
+    MCPG_FT_ASK_VIEW, /* aux: group; body: view that the sender is in doubt about */
+    MCPG_FT_VIEW,     /* payload: the packed COMMIT or ABORT of a coordinator */
     MCPG_FT__COUNT
 } mcpg_frame_type_t;
 
@@ -71,6 +75,8 @@ typedef struct mcpg_control {
     mcpg_frame_t frame;
     uint8_t body[MCPG_BODY_MAX];
     uint32_t body_len;
+    uint8_t *payload; /* VIEW: owned */
+    uint32_t payload_len;
 } mcpg_control_t;
 
 /* ---- transfers ---- */
@@ -152,7 +158,7 @@ typedef struct mcpg_link {
     mcpg_lx_list_t waiting; /* sends, also those for newer incarnations */
     struct {
         mcpg_control_t *head, *tail;
-        uint32_t control_count;
+        uint32_t control_count, view_count;
         mcpg_lx_list_t queue, announced, moving;
         uint32_t credits, announced_count;
         bool data_turn;
@@ -162,7 +168,7 @@ typedef struct mcpg_link {
         const uint8_t *payload;
         uint64_t payload_len, payload_sent;
         mcpg_lx_t *lx;
-        uint8_t *private_copy; /* of a cancelled transfer's last frame */
+        uint8_t *private_copy; /* of a cancelled transfer's last frame, or of a relayed view */
     } tx;
     struct {
         uint8_t *stage;
@@ -173,6 +179,7 @@ typedef struct mcpg_link {
         uint8_t *dst; /* NULL: drop */
         mcpg_lx_t *lx;
         mcpg_unexpected_t *entry;
+        uint8_t *view; /* a relayed view on its way in; NULL: no memory, dropped */
         uint32_t credit_owed;
         uint32_t eager_held, announced_held; /* by this peer, of this stream */
     } rx;
@@ -319,6 +326,7 @@ void mcpg__match_free(mcpg_engine_t *e);
 
 /* link_tx.c */
 void mcpg__tx_control(mcpg_link_t *l, mcpg_frame_type_t type, uint64_t aux, const void *body, uint32_t body_len);
+void mcpg__tx_view(mcpg_link_t *l, const uint8_t *bytes, uint32_t len); /* copies; dropped when too many wait */
 void mcpg__tx_queue(mcpg_link_t *l, mcpg_lx_t *x);
 void mcpg__tx_start_moving(mcpg_link_t *l, mcpg_lx_t *x);
 void mcpg__tx_detach(mcpg_link_t *l, mcpg_lx_t *x); /* a cancelled transfer is the current frame: keep its bytes */

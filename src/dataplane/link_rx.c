@@ -26,10 +26,12 @@ static const uint8_t body_bytes[MCPG_FT__COUNT] = {
     [MCPG_FT_BYE] = 0,
     [MCPG_FT_CREDIT] = 0,
     [MCPG_FT_ASK] = sizeof(mcpg_message_body_t),
+    [MCPG_FT_ASK_VIEW] = sizeof(mcpg_view_id_t),
+    [MCPG_FT_VIEW] = 0,
 };
 
 static bool has_payload(uint8_t type) {
-    return type == MCPG_FT_EAGER || type == MCPG_FT_DATA;
+    return type == MCPG_FT_EAGER || type == MCPG_FT_DATA || type == MCPG_FT_VIEW;
 }
 
 /* Bytes read, 0: nothing there. */
@@ -88,7 +90,7 @@ static bool header_valid(const mcpg_frame_t *f) {
     uint32_t body = body_bytes[f->type];
     if (!has_payload(f->type)) return f->len == body;
     if (f->type == MCPG_FT_EAGER) return f->len >= body && f->len - body <= MCPG_EAGER_BYTES;
-    return f->len >= 1 && f->len <= MCPG_CHUNK_BYTES;
+    return f->len >= 1 && f->len <= (f->type == MCPG_FT_VIEW ? MCPG_VIEW_BYTES_MAX : MCPG_CHUNK_BYTES);
 }
 
 /* Takes one frame's header and body out of the stage; false: not all there yet, or the link failed. */
@@ -177,6 +179,7 @@ void mcpg__rx_reset(mcpg_link_t *l, mcpg_lx_result_t result) {
         l->rx.entry->stream_id = 0;
         mcpg__unexpected_drop(e, l->rx.entry);
     }
+    free(l->rx.view);
     uint8_t *stage = l->rx.stage;
     memset(&l->rx, 0, sizeof(l->rx));
     l->rx.stage = stage;

@@ -9,13 +9,12 @@
 
 #include "dataplane/link_priv.h"
 
-void mcpg__tx_control(mcpg_link_t *l, mcpg_frame_type_t type, uint64_t aux, const void *body, uint32_t body_len) {
+/* NULL: the link has failed. */
+static mcpg_control_t *control_new(mcpg_link_t *l) {
     mcpg_engine_t *e = l->e;
-    MCPG_ASSERT(body_len <= MCPG_BODY_MAX);
-    if (l->stream == NULL || l->failed) return;
     if (l->tx.control_count >= MCPG_CONTROL_MAX) {
         mcpg__link_fail(l, "the peer does not read our answers");
-        return;
+        return NULL;
     }
     mcpg_control_t *c = e->control_pool;
     if (c != NULL) {
@@ -24,19 +23,47 @@ void mcpg__tx_control(mcpg_link_t *l, mcpg_frame_type_t type, uint64_t aux, cons
         c = malloc(sizeof(*c));
         if (c == NULL) {
             mcpg__link_fail(l, "out of memory");
-            return;
+            return NULL;
         }
     }
-    c->next = NULL;
-    c->frame = (mcpg_frame_t){.magic = MCPG_LINK_MAGIC, .type = (uint8_t)type, .len = body_len, .aux = aux};
-    c->body_len = body_len;
-    if (body_len > 0) memcpy(c->body, body, body_len);
+    memset(c, 0, sizeof(*c));
+    return c;
+}
+
+static void control_push(mcpg_link_t *l, mcpg_control_t *c) {
     if (l->tx.tail != NULL)
         l->tx.tail->next = c;
     else
         l->tx.head = c;
     l->tx.tail = c;
     l->tx.control_count++;
+}
+
+void mcpg__tx_control(mcpg_link_t *l, mcpg_frame_type_t type, uint64_t aux, const void *body, uint32_t body_len) {
+    MCPG_ASSERT(body_len <= MCPG_BODY_MAX);
+    if (l->stream == NULL || l->failed) return;
+    mcpg_control_t *c = control_new(l);
+    if (c == NULL) return;
+    c->frame = (mcpg_frame_t){.magic = MCPG_LINK_MAGIC, .type = (uint8_t)type, .len = body_len, .aux = aux};
+    c->body_len = body_len;
+    if (body_len > 0) memcpy(c->body, body, body_len);
+    control_push(l, c);
+}
+
+void mcpg__tx_view(mcpg_link_t *l, const uint8_t *bytes, uint32_t len) {
+    if (l->stream == NULL || l->failed || l->tx.view_count >= MCPG_VIEWS_MAX) return;
+    uint8_t *copy = malloc(len);
+    mcpg_control_t *c = copy != NULL ? control_new(l) : NULL;
+    if (c == NULL) {
+        free(copy);
+        return;
+    }
+    memcpy(copy, bytes, len);
+    c->frame = (mcpg_frame_t){.magic = MCPG_LINK_MAGIC, .type = MCPG_FT_VIEW, .len = len};
+    c->payload = copy;
+    c->payload_len = len;
+    l->tx.view_count++;
+    control_push(l, c);
 }
 
 void mcpg__tx_queue(mcpg_link_t *l, mcpg_lx_t *x) {
@@ -78,6 +105,11 @@ static bool control_begin(mcpg_link_t *l) {
     if (l->tx.head == NULL) l->tx.tail = NULL;
     l->tx.control_count--;
     frame_begin(l, c->frame, c->body, c->body_len);
+    if (c->payload != NULL) {
+        l->tx.view_count--;
+        l->tx.payload = l->tx.private_copy = c->payload; /* freed with the frame */
+        l->tx.payload_len = c->payload_len;
+    }
     c->next = l->e->control_pool;
     l->e->control_pool = c;
     return true;
@@ -211,6 +243,7 @@ void mcpg__tx_reset(mcpg_link_t *l, mcpg_lx_result_t result) {
     while (l->tx.head != NULL) {
         mcpg_control_t *c = l->tx.head;
         l->tx.head = c->next;
+        free(c->payload);
         c->next = e->control_pool;
         e->control_pool = c;
     }

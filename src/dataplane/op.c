@@ -109,6 +109,14 @@ static mcpg_status_t refuse(mcpg_dpgroup_t *g, const mcpg_op_t *op, uint64_t seq
         mcpg__op_leave_number(g, seq);
         return g->ended;
     }
+    if (g->doubted) {
+        (void)snprintf(error, cap,
+                       "%s refused: the coordinator was lost during a membership change and nobody knows what became "
+                       "of it: check the job's coordinator, and try again when it is back",
+                       mcpg_op_name(op->kind));
+        mcpg__op_leave_number(g, seq);
+        return MCPG_IN_DOUBT;
+    }
     const mcpg_status_t supported = mcpg__op_supported(op, error, cap);
     if (supported != MCPG_OK) {
         mcpg__op_leave_number(g, seq);

@@ -9,6 +9,8 @@
 
 #include "dataplane/coll.h"
 
+#define OWED_MAX 65536u
+
 static bool auto_sync(const mcpg_dpgroup_t *g) {
     return !g->manual && !g->no_auto_sync;
 }
@@ -125,6 +127,7 @@ void mcpg__op_leave_number(mcpg_dpgroup_t *g, uint64_t seq) {
         leave_now(g, seq);
         return;
     }
+    if (g->owed_count == OWED_MAX) return; /* the others find out by their own timeout */
     if (g->owed_count == g->owed_cap) {
         const uint32_t cap = g->owed_cap == 0 ? 16u : g->owed_cap * 2u;
         uint64_t *grown = (uint64_t *)realloc(g->owed, cap * sizeof *grown);

@@ -13,6 +13,7 @@
 #include "common/codec.h"
 #include "coordinator/coord_host_priv.h"
 #include "rpc_peers.h"
+#include "tools/log_replay.h"
 
 typedef struct {
     const mcpg_rpc_ops_t *rpc;
@@ -103,7 +104,7 @@ static void agent_init(agent_t *a, const table_t *table, const char *address, ui
     seen_init(&a->peer.seen);
     a->peer.rpc = table->rpc;
     mcpg_rpc_client_events_t events = {a, client_peer_connected, agent_message, client_peer_closed};
-    assert_int_equal(table->rpc->client_create(address, &events, &a->peer.client, NULL, 0), MCPG_OK);
+    assert_int_equal(table->rpc->client_create(address, NULL, &events, &a->peer.client, NULL, 0), MCPG_OK);
 }
 
 static void agent_say(agent_t *a, const mcpg_up_msg_t *m) {
@@ -301,118 +302,38 @@ static void test_bad_bind(void **state) {
 
 /* ---- replay ---- */
 
-typedef struct {
-    mcpg_coord_t *coord;
-    void *memory;
-    mcpg_coord_effects_t fx;
-    uint8_t *arena, *packed;
-    uint32_t crc, events, digests, effects;
-    bool ok;
-} replay_t;
-
-static bool replay_config(replay_t *r, const mcpg_record_t *record) {
-    mcpg_get_t g = {.ptr = record->payload, .len = record->len};
-    mcpg_coord_config_t c = {.term = mcpg__get_u64(&g), .coordinator_id = 0};
-    c.coordinator_id = mcpg__get_u64(&g);
-    c.max_ranks = (uint32_t)mcpg__get_u64(&g);
-    c.max_groups = (uint32_t)mcpg__get_u64(&g);
-    c.max_slots_total = (uint32_t)mcpg__get_u64(&g);
-    c.clique_node_budget = mcpg__get_u64(&g);
-    c.timers.heartbeat_us = mcpg__get_u64(&g);
-    c.timers.offline_us = mcpg__get_u64(&g);
-    c.timers.ack_us = mcpg__get_u64(&g);
-    c.timers.ack_added_us = mcpg__get_u64(&g);
-    c.timers.reconcile_us = mcpg__get_u64(&g);
-    c.timers.coordinator_grace_us = mcpg__get_u64(&g);
-    c.timers.collective_timeout_us = mcpg__get_u64(&g);
-    c.timers.p2p_timeout_us = mcpg__get_u64(&g);
-    if (g.bad) return false;
-    size_t size = mcpg_coord_size(&c);
-    mcpg_coord_effects_worst(&c, &r->fx.cap, &r->fx.arena_cap);
-    r->memory = calloc(1, size);
-    r->fx.items = (mcpg_coord_effect_t *)calloc(r->fx.cap, sizeof *r->fx.items);
-    r->fx.arena = (uint8_t *)malloc(r->fx.arena_cap);
-    return mcpg_coord_init(r->memory, size, &c, &r->coord) == MCPG_OK;
-}
-
-static bool replay_event(replay_t *r, const mcpg_record_t *record) {
-    mcpg_get_t g = {.ptr = record->payload, .len = record->len};
-    mcpg_coord_event_t event = {.now = record->now, .kind = (mcpg_coord_ev_kind_t)record->flags};
-    mcpg_up_msg_t msg;
-    if (event.kind == MCPG_COORD_EV_MSG || event.kind == MCPG_COORD_EV_CLOSED) event.conn = mcpg__get_u64(&g);
-    if (event.kind == MCPG_COORD_EV_MSG) {
-        mcpg_arena_t arena = {.base = r->arena, .cap = MCPG_COORD_DECODE_CAP};
-        if (mcpg__up_unpack(g.ptr + g.at, g.len - g.at, &arena, &msg) != MCPG_OK) return false;
-        event.msg = &msg;
+/* The only log of the folder, stepped again by a fresh machine; then it is removed. */
+static void replay_folder(const char *dir, uint64_t *events_out, uint64_t *digests_out) {
+    mcpg_log_list_t list = {0};
+    mcpg_log_file_t log;
+    mcpg_replay_t r;
+    char error[512] = "", path[600];
+    if (!mcpg__log_list_add(&list, dir, error, sizeof error)) fail_msg("%s", error);
+    assert_int_equal(list.count, 1);
+    if (!mcpg__log_file_load(list.prefix[0], &log, error, sizeof error)) fail_msg("%s", error);
+    assert_int_equal(log.segment[0].header.machine, MCPG_LOG_COORD);
+    if (!mcpg__replay_open(&r, &log, true, error, sizeof error)) fail_msg("%s", error);
+    mcpg_replay_found_t found;
+    do {
+        found = mcpg__replay_next(&r, NULL, NULL);
+        if (found == MCPG_REPLAY_DIFFERS || found == MCPG_REPLAY_BROKEN) fail_msg("%s", r.problem);
+        assert_true(r.has_effects);
+    } while (found == MCPG_REPLAY_EVENT);
+    *events_out = r.events;
+    *digests_out = r.digests;
+    mcpg__replay_close(&r);
+    mcpg__log_file_free(&log);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s.%d", list.prefix[0], i);
+        (void)unlink(path);
     }
-    if (event.kind == MCPG_COORD_EV_EXIT) {
-        event.rank.v = mcpg__get_u32(&g);
-        event.pid = (int64_t)mcpg__get_u64(&g);
-    }
-    mcpg_coord_effects_reset(&r->fx);
-    if (mcpg_coord_step(r->coord, &event, &r->fx) != MCPG_OK) r->fx.count = 0;
-    r->crc = 0;
-    for (uint32_t i = 0; i < r->fx.count; i++) {
-        const mcpg_coord_effect_t *fx = &r->fx.items[i];
-        size_t len = 0;
-        if (fx->kind <= MCPG_COORD_FX_SEND_CONN && mcpg__down_pack(fx->msg, r->packed, MCPG_MSG_CAP, &len) != MCPG_OK)
-            return false;
-        r->crc = mcpg__coord_effect_crc(r->crc, fx, r->packed, len);
-    }
-    return true;
-}
-
-static bool replay_one(void *user, const mcpg_record_t *record) {
-    replay_t *r = (replay_t *)user;
-    mcpg_get_t g = {.ptr = record->payload, .len = record->len};
-    r->ok = true;
-    switch (record->kind) {
-    case MCPG_REC_CONFIG:
-        r->ok = replay_config(r, record);
-        break;
-    case MCPG_REC_EVENT:
-        r->ok = replay_event(r, record);
-        r->events++;
-        break;
-    case MCPG_REC_EFFECTS:
-        r->ok = mcpg__get_u32(&g) == r->crc;
-        r->effects++;
-        break;
-    case MCPG_REC_DIGEST:
-        r->ok = mcpg__get_u64(&g) == mcpg_coord_digest(r->coord);
-        r->digests++;
-        break;
-    default:
-        r->ok = false;
-    }
-    if (!r->ok) print_error("record %u of event %llu differs\n", record->kind, (unsigned long long)record->seq);
-    return r->ok;
-}
-
-static void replay_file(const char *path, replay_t *r) {
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    static uint8_t file[9 << 20];
-    size_t len = fread(file, 1, sizeof file, f);
-    (void)fclose(f);
-    uint64_t count = 0;
-    mcpg_eventlog_machine_t machine = MCPG_LOG_AGENT;
-    r->arena = (uint8_t *)malloc(MCPG_COORD_DECODE_CAP);
-    r->packed = (uint8_t *)malloc(MCPG_MSG_CAP);
-    assert_int_equal(mcpg__eventlog_read(file, len, replay_one, r, &count, &machine), MCPG_OK);
-    assert_int_equal(machine, MCPG_LOG_COORD);
-    assert_true(r->ok);
-    free(r->fx.items);
-    free(r->fx.arena);
-    free(r->memory);
-    free(r->arena);
-    free(r->packed);
+    mcpg__log_list_free(&list);
 }
 
 static void test_flight_recorder(void **state) {
     enum { BEATS = 150 };
     const table_t *table = (const table_t *)*state;
-    char dir[] = "/tmp/mcpg-test-coord-XXXXXX", path[160];
+    char dir[] = "/tmp/mcpg-test-coord-XXXXXX";
     assert_non_null(mkdtemp(dir));
     hosted_t h;
     host_start(&h, table, dir);
@@ -426,16 +347,10 @@ static void test_flight_recorder(void **state) {
     agent_stop(&a1);
     agent_stop(&a0);
     mcpg__coord_host_stop(h.host);
-    replay_t r;
-    memset(&r, 0, sizeof r);
-    (void)snprintf(path, sizeof path, "%s/coordinator-3-%ld.0", dir, (long)getpid());
-    replay_file(path, &r);
-    assert_true(r.events >= BEATS + 4u); /* two attaches, the exit, the shutdown */
-    assert_int_equal(r.effects, r.events);
-    assert_int_equal(r.digests, r.events / 64u);
-    (void)unlink(path);
-    (void)snprintf(path, sizeof path, "%s/coordinator-3-%ld.1", dir, (long)getpid());
-    (void)unlink(path);
+    uint64_t events = 0, digests = 0;
+    replay_folder(dir, &events, &digests);
+    assert_true(events >= BEATS + 4u); /* two attaches, the exit, the shutdown */
+    assert_int_equal(digests, events / 64u);
     assert_int_equal(rmdir(dir), 0);
     host_start(&h, table, "/nowhere/at/all");
     assert_true(log_says("event_log_off"));

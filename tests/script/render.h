@@ -1,13 +1,12 @@
-/* render.h: one coordinator effect as one line of text, the language of the golden files. It never decides what a test
- * expects. */
+/* render.h: one coordinator effect as one line of text, the language of the golden files (src/tools/text.h). It never
+ * decides what a test expects. */
 #ifndef MCPG_TESTS_SCRIPT_RENDER_H
 #define MCPG_TESTS_SCRIPT_RENDER_H
 
-#include <stdio.h>
+#include "tools/text.h"
 
-#include "coordinator/coord.h"
-
-void render_effect(FILE *out, const mcpg_coord_effect_t *effect);
-void render_set(FILE *out, const mcpg_rankset_t *set); /* "0,2,5" or "-" */
+static inline void render_effect(FILE *out, const mcpg_coord_effect_t *effect) {
+    mcpg__text_coord_effect(out, effect);
+}
 
 #endif

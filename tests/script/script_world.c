@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/coord_host_codec.h"
 #include "script/render.h"
 
 /* ---- stepping ---- */
@@ -19,15 +20,19 @@ static void note_msg(world_t *w, uint32_t rank, const mcpg_down_msg_t *msg) {
     mcpg_gid_t gid = {0};
     mcpg_view_id_t view = {0, 0};
     bool commit = msg->kind == MCPG_DOWN_COMMIT;
-    if (msg->kind == MCPG_DOWN_WELCOME) a->inc = msg->u.welcome.inc;
+    script_known_note(w, rank, msg);
+    if (msg->kind == MCPG_DOWN_WELCOME) {
+        a->inc = msg->u.welcome.inc;
+        a->term = msg->u.welcome.term;
+    }
     if (msg->kind == MCPG_DOWN_PREPARE) {
         gid = msg->u.prepare.gid;
-        view = a->prepared[gid.v % GROUPS] = msg->u.prepare.view.id;
+        view = a->prepared[SCRIPT_GROUP(gid)] = msg->u.prepare.view.id;
     }
     if (commit) {
         gid = msg->u.commit.gid;
-        view = a->committed[gid.v % GROUPS] = msg->u.commit.view.id;
-        if (msg->u.commit.sync) a->seq[gid.v % GROUPS] = msg->u.commit.switch_seq;
+        view = a->committed[SCRIPT_GROUP(gid)] = msg->u.commit.view.id;
+        if (msg->u.commit.sync) a->seq[SCRIPT_GROUP(gid)] = msg->u.commit.switch_seq;
     }
     if (msg->kind == MCPG_DOWN_RANK_STATES && msg->u.rank_states.check_id != 0) {
         w->check_id = msg->u.rank_states.check_id;
@@ -71,17 +76,33 @@ static void take_effect(world_t *w, const mcpg_coord_effect_t *e) {
     case MCPG_COORD_FX_STOP:
         w->stopped = true;
         break;
+    case MCPG_COORD_FX_RECORD_CLAIM:
+    case MCPG_COORD_FX_RECORD_WRITE:
     case MCPG_COORD_FX__COUNT:
         break;
     }
 }
 
-static void step(world_t *w, mcpg_coord_event_t event) {
-    event.now.us = w->now;
-    if (event.kind == MCPG_COORD_EV_TIMER) w->timer = UINT64_MAX;
+/* `script_coord --log` writes what the machine gets, as a host does. */
+static void record_event(world_t *w, const mcpg_coord_event_t *event) {
+    if (w->log == NULL) return;
+    mcpg__coord_log_event(w->log, ++w->log_seq, event, NULL, 0, w->log_buf);
+}
+
+static void record_effects(world_t *w, mcpg_time_t now, mcpg_status_t status) {
+    if (w->log == NULL) return;
+    uint32_t count = status == MCPG_OK ? w->fx.count : 0;
+    uint32_t crc = count > 0 ? mcpg__coord_effects_crc(&w->fx, w->log_buf, MCPG_COORD_EVENT_CAP) : 0;
+    mcpg__coord_log_effects(w->log, w->log_seq, now, count, crc, w->coord);
+}
+
+void script_step(world_t *w, const mcpg_coord_event_t *event) {
+    if (event->kind == MCPG_COORD_EV_TIMER) w->timer = UINT64_MAX;
     mcpg_coord_effects_reset(&w->fx);
     uint64_t before = mcpg_coord_digest(w->coord);
-    mcpg_status_t status = mcpg_coord_step(w->coord, &event, &w->fx);
+    record_event(w, event);
+    mcpg_status_t status = mcpg_coord_step(w->coord, event, &w->fx);
+    record_effects(w, event->now, status);
     if (status != MCPG_OK) {
         fprintf(w->out, "  rejected %s\n", mcpg_status_name(status));
         if (before != mcpg_coord_digest(w->coord)) {
@@ -97,7 +118,12 @@ static void step(world_t *w, mcpg_coord_event_t event) {
     w->failed = true;
 }
 
-static void say(world_t *w, uint32_t rank, const mcpg_up_msg_t *msg) {
+static void step(world_t *w, mcpg_coord_event_t event) {
+    event.now.us = w->now;
+    script_step(w, &event);
+}
+
+void script_say(world_t *w, uint32_t rank, const mcpg_up_msg_t *msg) {
     if (w->actors[rank].conn == 0) return;
     step(w, (mcpg_coord_event_t){.kind = MCPG_COORD_EV_MSG, .conn = w->actors[rank].conn, .msg = msg});
 }
@@ -107,9 +133,13 @@ static void say_ack(world_t *w, uint32_t rank, bool commit, mcpg_gid_t gid, mcpg
     if (commit)
         msg.u.commit_ack = (mcpg_up_commit_ack_t){.gid = gid, .view = view};
     else
-        msg.u.ack = (mcpg_up_ack_t){.gid = gid, .view = view, .next_seq = w->actors[rank].seq[gid.v % GROUPS]};
+        msg.u.ack = (mcpg_up_ack_t){.gid = gid,
+                                    .view = view,
+                                    .next_seq = w->actors[rank].seq[SCRIPT_GROUP(gid)],
+                                    .steps = w->actors[rank].seq[SCRIPT_GROUP(gid)] >> MCPG_STEP_SHIFT != 0};
     fprintf(w->out, "  rank %u %s g%u@%" PRIu64 "\n", rank, commit ? "COMMIT_ACK" : "ACK", gid.v, view.epoch);
-    say(w, rank, &msg);
+    if (!commit) script_known(w, rank, gid)->acked = view;
+    script_say(w, rank, &msg);
 }
 
 void script_drain(world_t *w) {
@@ -139,7 +169,7 @@ static uint64_t number(const char *text, const char **end) {
     return value;
 }
 
-static uint64_t duration(const char *text) {
+uint64_t script_duration(const char *text) {
     const char *unit;
     uint64_t value = number(text, &unit);
     if (strcmp(unit, "s") == 0) return value * 1000000u;
@@ -153,7 +183,7 @@ static uint64_t sequence(const char *text) {
     return strcmp(rest, "*2^32") == 0 ? value << MCPG_STEP_SHIFT : value;
 }
 
-static mcpg_rankset_t ranks(const world_t *w, const char *text) {
+mcpg_rankset_t script_ranks(const world_t *w, const char *text) {
     mcpg_rankset_t set;
     mcpg__rankset_clear(&set);
     if (strcmp(text, "all") == 0) {
@@ -181,7 +211,7 @@ static mcpg_gid_t gid_of(const char *text) {
 /* ---- commands ---- */
 
 static void cmd_attach(world_t *w, char *args) {
-    mcpg_rankset_t set = ranks(w, script_word(&args));
+    mcpg_rankset_t set = script_ranks(w, script_word(&args));
     const char *how = script_word(&args);
     EACH(set, r) {
         actor_t *a = &w->actors[r];
@@ -189,6 +219,7 @@ static void cmd_attach(world_t *w, char *args) {
             a->session = ++w->next_session;
             a->pid = (int64_t)++w->next_pid;
             memset(a->seq, 0, sizeof(a->seq));
+            memset(a->known, 0, sizeof(a->known));
         }
         char endpoint[32];
         (void)snprintf(endpoint, sizeof(endpoint), "tcp:%u.%" PRId64, r, a->pid);
@@ -197,12 +228,13 @@ static void cmd_attach(world_t *w, char *args) {
         m->version = strcmp(how, "version") == 0 ? 99 : MCPG_PROTOCOL_VERSION;
         m->rank.v = r;
         m->session.v = a->session;
+        m->highest_term = strcmp(how, "again") == 0 ? a->term : 0;
         m->prev_inc = strcmp(how, "again") == 0 ? a->inc : (mcpg_incarnation_t){0, 0};
         m->host_id = 1;
         m->pid = a->pid;
         m->endpoint = bytes(endpoint);
         a->conn = ++w->next_conn;
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
@@ -212,14 +244,14 @@ static void say_link(world_t *w, uint32_t from, uint32_t to, bool up, uint64_t c
     msg.u.link.peer_inc = w->actors[to].inc;
     msg.u.link.state = up ? MCPG_LINK_UP : MCPG_LINK_LOST;
     msg.u.link.check_id = check_id;
-    say(w, from, &msg);
+    script_say(w, from, &msg);
 }
 
 /* link-up SET [SET]: every pair of the first set, or every pair across the two. */
 static void cmd_link_up(world_t *w, char *args) {
-    mcpg_rankset_t a = ranks(w, script_word(&args));
+    mcpg_rankset_t a = script_ranks(w, script_word(&args));
     const char *second = script_word(&args);
-    mcpg_rankset_t b = *second != '\0' ? ranks(w, second) : a;
+    mcpg_rankset_t b = *second != '\0' ? script_ranks(w, second) : a;
     EACH(a, x) EACH(b, y) {
         if (x == y || (*second == '\0' && y < x)) continue;
         mcpg__rankset_del(&w->broken[x], y);
@@ -231,12 +263,12 @@ static void cmd_link_up(world_t *w, char *args) {
 
 /* lost A B: rank A reports its link to B lost; break A B: checks find it lost, nothing is reported. */
 static void cmd_lost(world_t *w, char *args) {
-    mcpg_rankset_t a = ranks(w, script_word(&args)), b = ranks(w, script_word(&args));
+    mcpg_rankset_t a = script_ranks(w, script_word(&args)), b = script_ranks(w, script_word(&args));
     EACH(a, x) EACH(b, y) if (x != y) say_link(w, x, y, false, 0);
 }
 
 static void cmd_break(world_t *w, char *args) {
-    mcpg_rankset_t a = ranks(w, script_word(&args)), b = ranks(w, script_word(&args));
+    mcpg_rankset_t a = script_ranks(w, script_word(&args)), b = script_ranks(w, script_word(&args));
     EACH(a, x) EACH(b, y) {
         mcpg__rankset_add(&w->broken[x], y);
         mcpg__rankset_add(&w->broken[y], x);
@@ -247,7 +279,7 @@ static void cmd_break(world_t *w, char *args) {
 static void cmd_answer(world_t *w, char *args) {
     mcpg_rankset_t silent;
     mcpg__rankset_clear(&silent);
-    if (strcmp(script_word(&args), "except") == 0) silent = ranks(w, script_word(&args));
+    if (strcmp(script_word(&args), "except") == 0) silent = script_ranks(w, script_word(&args));
     mcpg_rankset_t asked = w->asked, suspects = w->suspects;
     uint64_t check_id = w->check_id;
     mcpg__rankset_minus(&asked, &silent);
@@ -259,9 +291,10 @@ static void cmd_answer(world_t *w, char *args) {
 }
 
 static void cmd_register(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     uint32_t order[RANKS], count = 0, capacity = 0;
     mcpg_up_register_t m = {.device_kind = bytes("cpu")};
+    w->declared_label = w->declared_key = "";
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
         if (strcmp(key, "order") == 0) {
             const char *list = script_word(&args);
@@ -272,9 +305,11 @@ static void cmd_register(world_t *w, char *args) {
         } else if (strcmp(key, "cap") == 0) {
             capacity = (uint32_t)number(script_word(&args), NULL);
         } else if (strcmp(key, "label") == 0) {
-            m.label = bytes(script_word(&args));
+            w->declared_label = script_word(&args);
+            m.label = bytes(w->declared_label);
         } else if (strcmp(key, "key") == 0) {
-            m.key = bytes(script_word(&args));
+            w->declared_key = script_word(&args);
+            m.key = bytes(w->declared_key);
         } else if (strcmp(key, "manual") == 0) {
             m.manual = true;
         } else if (strcmp(key, "ext") == 0) {
@@ -288,20 +323,20 @@ static void cmd_register(world_t *w, char *args) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_REGISTER};
         m.call_id = ++w->next_call;
         msg.u.register_group = m;
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_propose(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_up_propose_t m = {.expected_epoch = MCPG_ANY_EPOCH};
     mcpg_member_t stamps[RANKS];
     m.gid = gid_of(script_word(&args));
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
-        if (strcmp(key, "activate") == 0) m.activate = ranks(w, script_word(&args));
-        if (strcmp(key, "deactivate") == 0) m.deactivate = ranks(w, script_word(&args));
+        if (strcmp(key, "activate") == 0) m.activate = script_ranks(w, script_word(&args));
+        if (strcmp(key, "deactivate") == 0) m.deactivate = script_ranks(w, script_word(&args));
         if (strcmp(key, "epoch") == 0) m.expected_epoch = number(script_word(&args), NULL);
-        if (strcmp(key, "wait") == 0) m.wait_us = duration(script_word(&args));
+        if (strcmp(key, "wait") == 0) m.wait_us = script_duration(script_word(&args));
         if (strcmp(key, "stamp") == 0) { /* slot/incarnation */
             const char *rest;
             mcpg_member_t *s = &stamps[m.stamp_count++ % RANKS];
@@ -314,32 +349,32 @@ static void cmd_propose(world_t *w, char *args) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_PROPOSE};
         m.call_id = ++w->next_call;
         msg.u.propose = m;
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_op_failed(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_up_op_failed_t m = {.gid = gid_of(script_word(&args)), .report_id = 1};
     mcpg_member_t failed[RANKS];
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
         if (strcmp(key, "seq") == 0) m.seq = sequence(script_word(&args));
         if (strcmp(key, "report") == 0) m.report_id = number(script_word(&args), NULL);
         if (strcmp(key, "failed") != 0) continue;
-        mcpg_rankset_t set = ranks(w, script_word(&args)); /* slot = rank in these scripts */
+        mcpg_rankset_t set = script_ranks(w, script_word(&args)); /* slot = rank in these scripts */
         EACH(set, s) failed[m.failed_count++] = (mcpg_member_t){.slot = {s}, .rank = {s}, .inc = w->actors[s].inc};
     }
     m.failed = failed;
     mcpg_up_msg_t msg = {.kind = MCPG_UP_OP_FAILED};
     msg.u.op_failed = m;
-    EACH(who, r) say(w, r, &msg);
+    EACH(who, r) script_say(w, r, &msg);
 }
 
 static void cmd_sync(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_up_sync_enter_t m = {.gid = gid_of(script_word(&args)), .first_failed_seq = MCPG_NO_SEQ};
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
-        if (strcmp(key, "failed") == 0) m.failed = ranks(w, script_word(&args));
+        if (strcmp(key, "failed") == 0) m.failed = script_ranks(w, script_word(&args));
         if (strcmp(key, "first") == 0) m.first_failed_seq = sequence(script_word(&args));
         if (strcmp(key, "call") == 0) m.call_id = number(script_word(&args), NULL); /* the same call again */
     }
@@ -348,41 +383,42 @@ static void cmd_sync(world_t *w, char *args) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_SYNC_ENTER};
         if (!again) m.call_id = ++w->next_call;
         msg.u.sync_enter = m;
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_join(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_gid_t gid = gid_of(script_word(&args));
     EACH(who, r) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_JOIN};
         msg.u.join = (mcpg_up_join_t){.call_id = ++w->next_call, .gid = gid};
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_leave(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_up_msg_t msg = {.kind = MCPG_UP_LEAVE_GROUP};
     msg.u.leave_group.gid = gid_of(script_word(&args));
     const char *next = script_word(&args);
     if (*next != '\0') msg.u.leave_group.next_seq = sequence(next);
-    EACH(who, r) say(w, r, &msg);
+    EACH(who, r) script_known(w, r, msg.u.leave_group.gid)->in = false;
+    EACH(who, r) script_say(w, r, &msg);
 }
 
 static void cmd_detach(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_up_msg_t msg = {.kind = MCPG_UP_DETACH};
-    EACH(who, r) say(w, r, &msg);
+    EACH(who, r) script_say(w, r, &msg);
 }
 
 static void cmd_ack(world_t *w, char *args, bool commit) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_gid_t gid = gid_of(script_word(&args));
     EACH(who, r) {
         mcpg_view_id_t *view =
-            commit ? &w->actors[r].committed[gid.v % GROUPS] : &w->actors[r].prepared[gid.v % GROUPS];
+            commit ? &w->actors[r].committed[SCRIPT_GROUP(gid)] : &w->actors[r].prepared[SCRIPT_GROUP(gid)];
         if (view->epoch == 0) continue;
         mcpg_view_id_t id = *view;
         *view = (mcpg_view_id_t){0, 0};
@@ -391,7 +427,7 @@ static void cmd_ack(world_t *w, char *args, bool commit) {
 }
 
 static void cmd_close(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     EACH(who, r) {
         uint64_t conn = w->actors[r].conn;
         w->actors[r].conn = 0;
@@ -401,7 +437,7 @@ static void cmd_close(world_t *w, char *args) {
 
 /* exit R: the launcher saw its present process end. exit R pid P: that one. */
 static void cmd_exit(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     bool other = strcmp(script_word(&args), "pid") == 0;
     int64_t pid = other ? (int64_t)number(script_word(&args), NULL) : 0;
     EACH(who, r) {
@@ -412,32 +448,32 @@ static void cmd_exit(world_t *w, char *args) {
 
 /* death A B: rank A saw the process of rank B end. */
 static void cmd_death(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args)), whom = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args)), whom = script_ranks(w, script_word(&args));
     EACH(who, r) EACH(whom, d) {
         mcpg_up_msg_t msg = {.kind = MCPG_UP_DEATH};
         msg.u.death.rank.v = d;
         msg.u.death.inc = w->actors[d].inc;
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_seq(world_t *w, char *args) {
-    mcpg_rankset_t who = ranks(w, script_word(&args));
+    mcpg_rankset_t who = script_ranks(w, script_word(&args));
     mcpg_gid_t gid = gid_of(script_word(&args));
     uint64_t seq = sequence(script_word(&args));
-    EACH(who, r) w->actors[r].seq[gid.v % GROUPS] = seq;
+    EACH(who, r) w->actors[r].seq[SCRIPT_GROUP(gid)] = seq;
 }
 
 static void heartbeats(world_t *w) {
     for (uint32_t r = 0; r < RANKS && !w->stopped; r++) {
         if (w->actors[r].conn == 0 || w->actors[r].mute) continue;
         mcpg_up_msg_t msg = {.kind = MCPG_UP_HEARTBEAT};
-        say(w, r, &msg);
+        script_say(w, r, &msg);
     }
 }
 
 static void cmd_advance(world_t *w, char *args) {
-    uint64_t until = w->now + duration(script_word(&args));
+    uint64_t until = w->now + script_duration(script_word(&args));
     while (!w->stopped) {
         uint64_t beat = w->now - w->now % 500000u + 500000u;
         uint64_t next = until < beat ? until : beat;
@@ -456,7 +492,7 @@ static void cmd_switches(world_t *w, const char *name, char *args) {
     if (strcmp(name, "auto") == 0) w->automatic = on;
     if (strcmp(name, "timers") == 0) w->show_timer = on;
     if (strcmp(name, "mute") == 0 || strcmp(name, "unmute") == 0) {
-        mcpg_rankset_t set = ranks(w, value);
+        mcpg_rankset_t set = script_ranks(w, value);
         EACH(set, r) w->actors[r].mute = name[0] == 'm';
     }
 }
@@ -482,6 +518,8 @@ bool script_run_command(world_t *w, const char *name, char *args) {
                  {"exit", cmd_exit},
                  {"death", cmd_death},
                  {"seq", cmd_seq},
+                 {"report", script_cmd_report},
+                 {"coordinator", script_cmd_coordinator},
                  {"advance", cmd_advance}};
     for (uint32_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (strcmp(table[i].name, name) == 0) {
@@ -500,5 +538,5 @@ bool script_run_command(world_t *w, const char *name, char *args) {
     bool is_switch = strcmp(name, "auto") == 0 || strcmp(name, "timers") == 0 || strcmp(name, "mute") == 0 ||
                      strcmp(name, "unmute") == 0;
     if (is_switch) cmd_switches(w, name, args);
-    return is_switch;
+    return is_switch || script_raw_command(w, name, args);
 }

@@ -19,12 +19,21 @@ static void propose(void **state) {
 static void propose_never_answered(void **state) {
     static const line_t lines[] = {
         {"propose 1 7 0 8 500", "PROPOSE 1 g7 +0 -8 wait 500 3:3:13"},
-        {"hb", ""},
-        {"+60000500 timer",
-         "HEARTBEAT; DONE 1 OUTCOME_UNKNOWN :1 'the coordinator did not answer within 60000 ms: read the epoch'"},
-        {"reply 1 OK 4", ""},
+        {"+60000500 timer", "HEARTBEAT"}, /* this process did not run meanwhile: not the coordinator's time */
     };
-    RUN((script_t *)*state, lines);
+    static const line_t after[] = {{"reply 1 OK 4", ""}};
+    script_t *t = *state;
+    RUN(t, lines);
+    uint64_t begin_us = t->now.us;
+    for (int i = 0; strstr(t->out, "DONE") == NULL; i++) {
+        assert_true(i < 700);
+        run_line(t, "hb");
+        run_line(t, "fire");
+    }
+    assert_string_equal(t->out, "DONE 1 OUTCOME_UNKNOWN :1 'the coordinator did not answer within 60000 ms: read the "
+                                "epoch'");
+    assert_true(t->now.us - begin_us > 59000000 && t->now.us - begin_us <= 60000500);
+    RUN(t, after);
 }
 
 static void sync_calls(void **state) {
@@ -67,8 +76,8 @@ static void lost_while_open(void **state) {
         {"propose 4 7 0 8 0", "DONE 4 UNAVAILABLE 'contact to the coordinator is lost: try again when it is back'"},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11 g7:1:0:0"},
-        {"welcome 1 9 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; COMMIT_ACK g7:1; SYNC_ENTER 2 g7 8 "
-                           "@5; REGISTER 3 cap 2 order 0 1"},
+        {"welcome 1 9 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; REGISTER 3 cap 2 order 0 1; "
+                           "COMMIT_ACK g7:1; SYNC_ENTER 2 g7 8 @5"},
         {"reply 1 OK 2", ""},
         {"registered 3 OK 8 1 2", "GROUP g8 slot 1 cap 2"},
         {"disconnected", "NOTIFY lost"},
@@ -143,9 +152,11 @@ static void refused_for_good(void **state) {
         {"connected", "ATTACH 1 prev 11 g7:1:0:0 g8:0:0:0"},
         {"refused VERSION_MISMATCH", "DISCONNECT; DONE 2 UNAVAILABLE 'the coordinator refused this process: create a "
                                      "new context'; DONE 3 UNAVAILABLE 'the coordinator "
-                                     "refused this process: create a new context'; GONE g8"},
+                                     "refused this process: create a new context'; GONE g8; RESOLVE g7 #1 NOT_ACTIVE; "
+                                     "RESOLVE g7 #0 NOT_ACTIVE"},
         {"sync 4 7 8 5 0", "DONE 4 UNAVAILABLE 'the coordinator refused this process: create a new context'"},
-        {"fire", "RESOLVE g7 #1 COORDINATOR_LOST"},
+        {"opfailed 7 2 6 3:3:13", "RESOLVE g7 #2 NOT_ACTIVE"},
+        {"propose 5 7 0 8 0", "DONE 5 UNAVAILABLE 'the coordinator refused this process: create a new context'"},
         {"leave 5 7", "GONE g7; DONE 5 OK"},
         {"armed", "never"},
     };

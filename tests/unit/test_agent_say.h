@@ -126,6 +126,20 @@ static inline void say_up(script_t *t, const mcpg_up_msg_t *m) {
     case MCPG_UP_DETACH:
         say(t, "DETACH");
         break;
+    case MCPG_UP_REBUILD:
+        say(t, "REBUILD g%u", m->u.rebuild.gid.v);
+        if (m->u.rebuild.has_commit)
+            say(t, ":%llu.%llu", U(m->u.rebuild.commit.view.id.term), U(m->u.rebuild.commit.view.id.epoch));
+        if (m->u.rebuild.acked.epoch != 0) {
+            say(t, " acked %llu@%llu", U(m->u.rebuild.acked.epoch), U(m->u.rebuild.next_seq));
+            say_members(t, m->u.rebuild.doubt, m->u.rebuild.doubt_count);
+        }
+        if (m->u.rebuild.aborted.epoch != 0) say(t, " aborted %llu", U(m->u.rebuild.aborted.epoch));
+        if (!m->u.rebuild.awaiting) say(t, " idle");
+        break;
+    case MCPG_UP_REBUILD_END:
+        say(t, "REBUILD_END");
+        break;
     case MCPG_UP__COUNT:
         fail();
         break;
@@ -233,6 +247,17 @@ static inline void say_effect(script_t *t, const mcpg_agent_effect_t *f) {
     case MCPG_AGENT_FX_LINK_CHECK:
         say(t, "CHECK %u:%llu #%llu", f->u.link_check.rank.v, U(f->u.link_check.inc.counter),
             U(f->u.link_check.check_id));
+        break;
+    case MCPG_AGENT_FX_LINK_ASK_VIEW:
+        say(t, "ASK_VIEW g%u:%llu", f->u.link_ask_view.gid.v, U(f->u.link_ask_view.view.epoch));
+        break;
+    case MCPG_AGENT_FX_LINK_TELL_VIEW:
+        say(t, "TELL_VIEW %u:%llu ", f->u.link_tell_view.rank.v, U(f->u.link_tell_view.inc.counter));
+        if (f->u.link_tell_view.msg->kind == MCPG_DOWN_COMMIT)
+            say_install(t, &f->u.link_tell_view.msg->u.commit);
+        else
+            say(t, "ABORT g%u:%llu", f->u.link_tell_view.msg->u.abort.gid.v,
+                U(f->u.link_tell_view.msg->u.abort.view.epoch));
         break;
     case MCPG_AGENT_FX_DP_GROUP:
     case MCPG_AGENT_FX_DP_HOLD:

@@ -1,8 +1,8 @@
 /* test_agent_script.h: one agent machine driven by lines of text, its effects compared with lines of text.
  *
- * Incarnations and epochs are written as their counters (the term is 1). ARM_TIMER is left out of the expected line;
- * "armed" shows it and "fire" lets it come. After every line the machine's invariants are checked. It must never be
- * included by anything but test_agent_*.c.
+ * Incarnations and epochs are written as their counters (the term is 1, unless a view is written "2.5"). ARM_TIMER is
+ * left out of the expected line; "armed" shows it and "fire" lets it come. After every line the machine's invariants
+ * are checked. It must never be included by anything but test_agent_*.c.
  */
 #ifndef MCPG_TEST_AGENT_SCRIPT_H
 #define MCPG_TEST_AGENT_SCRIPT_H
@@ -112,8 +112,19 @@ static inline void deliver(script_t *t, const mcpg_down_msg_t *msg) {
     step(t, &e);
 }
 
-static inline mcpg_view_id_t view_id(uint64_t epoch) {
-    return (mcpg_view_id_t){1, epoch};
+/* What a peer says. */
+static inline void relay(script_t *t, const mcpg_down_msg_t *msg) {
+    mcpg_agent_event_t e = {.now = t->now, .kind = MCPG_AGENT_EV_VIEW_TOLD, .u.view_told = msg};
+    step(t, &e);
+}
+
+static inline mcpg_view_id_t read_view(const char **at) {
+    mcpg_view_id_t view = {1, number(at)};
+    if (**at != '.') return view;
+    (*at)++;
+    view.term = view.epoch;
+    view.epoch = number(at);
+    return view;
 }
 
 /* states full|delta CHECK rank:inc:state[d][s][n] ...   d: proved dead, s: suspect, n: no endpoint */
@@ -162,13 +173,13 @@ static inline void run_members(script_t *t, const char *at) {
 }
 
 /* commit GID EPOCH SWITCH slot:rank:inc ... [leave SLOT SEQ] [sync FAILED FIRST] */
-static inline void run_commit(script_t *t, const char *at) {
+static inline void run_commit(script_t *t, const char *at, bool told) {
     mcpg_leave_t leaves[4];
     char what[8];
     mcpg_down_msg_t m = {.kind = MCPG_DOWN_COMMIT};
     mcpg_down_commit_t *c = &m.u.commit;
     c->gid.v = (uint32_t)number(&at);
-    c->view.id = view_id(number(&at));
+    c->view.id = read_view(&at);
     c->switch_seq = number(&at);
     c->view.active_count = read_members(&at, t->members);
     c->view.active = t->members;
@@ -183,7 +194,10 @@ static inline void run_commit(script_t *t, const char *at) {
             c->sync_first_failed_seq = number(&at);
         }
     }
-    deliver(t, &m);
+    if (told)
+        relay(t, &m);
+    else
+        deliver(t, &m);
 }
 
 static inline bool run_answer(script_t *t, const char *verb, const char *at) {
@@ -191,11 +205,12 @@ static inline bool run_answer(script_t *t, const char *verb, const char *at) {
     char name[32];
     mcpg_down_msg_t m;
     memset(&m, 0, sizeof(m));
-    if (strcmp(verb, "welcome") == 0) { /* TERM COORDINATOR INC */
+    if (strcmp(verb, "welcome") == 0) { /* TERM COORDINATOR INC [r]: it rebuilds */
         m.kind = MCPG_DOWN_WELCOME;
         m.u.welcome.term = number(&at);
         m.u.welcome.coordinator_id = number(&at);
         m.u.welcome.inc = (mcpg_incarnation_t){1, number(&at)};
+        m.u.welcome.rebuilding = strchr(at, 'r') != NULL;
     } else if (strcmp(verb, "refused") == 0) {
         m.kind = MCPG_DOWN_REFUSED;
         assert_true(word(&at, name, sizeof(name)));
@@ -236,17 +251,24 @@ static inline bool run_msg(script_t *t, const char *verb, const char *at) {
     memset(&m, 0, sizeof(m));
     if (strcmp(verb, "states") == 0) return run_states(t, at), true;
     if (strcmp(verb, "members") == 0) return run_members(t, at), true;
-    if (strcmp(verb, "commit") == 0) return run_commit(t, at), true;
+    if (strcmp(verb, "commit") == 0) return run_commit(t, at, false), true;
+    if (strcmp(verb, "told-commit") == 0) return run_commit(t, at, true), true;
     if (strcmp(verb, "prepare") == 0) { /* GID EPOCH slot:rank:inc ... */
         m.kind = MCPG_DOWN_PREPARE;
         m.u.prepare.gid.v = (uint32_t)number(&at);
-        m.u.prepare.view.id = view_id(number(&at));
+        m.u.prepare.view.id = read_view(&at);
         m.u.prepare.view.active_count = read_members(&at, t->members);
         m.u.prepare.view.active = t->members;
     } else if (strcmp(verb, "abort") == 0) {
         m.kind = MCPG_DOWN_ABORT;
         m.u.abort.gid.v = (uint32_t)number(&at);
-        m.u.abort.view = view_id(number(&at));
+        m.u.abort.view = read_view(&at);
+    } else if (strcmp(verb, "told-abort") == 0) {
+        m.kind = MCPG_DOWN_ABORT;
+        m.u.abort.gid.v = (uint32_t)number(&at);
+        m.u.abort.view = read_view(&at);
+        relay(t, &m);
+        return true;
     } else if (strcmp(verb, "reconciled") == 0) { /* GID REPORT CLEARED */
         m.kind = MCPG_DOWN_RECONCILED;
         m.u.reconciled.gid.v = (uint32_t)number(&at);
@@ -346,8 +368,14 @@ static inline bool read_event(script_t *t, const char *verb, const char *at, mcp
     } else if (strcmp(verb, "held") == 0) { /* GID EPOCH SEQ */
         e->kind = MCPG_AGENT_EV_HELD;
         e->u.held.gid.v = (uint32_t)number(&at);
-        e->u.held.view = view_id(number(&at));
+        e->u.held.view = read_view(&at);
         e->u.held.next_seq = number(&at);
+    } else if (strcmp(verb, "asked") == 0) { /* RANK INC GID VIEW */
+        e->kind = MCPG_AGENT_EV_VIEW_ASKED;
+        e->u.view_asked.rank.v = (uint32_t)number(&at);
+        e->u.view_asked.inc = (mcpg_incarnation_t){1, number(&at)};
+        e->u.view_asked.gid.v = (uint32_t)number(&at);
+        e->u.view_asked.view = read_view(&at);
     } else {
         return read_call(t, verb, at, e);
     }

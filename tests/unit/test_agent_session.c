@@ -58,7 +58,8 @@ static void rank_in_use(void **state) {
     }
     static const line_t end[] = {
         {"connected", "ATTACH 1 prev 0"},
-        {"+40000000 timer", "DISCONNECT; ATTACHED RANK_IN_USE 'why'"},
+        {"fire", "DISCONNECT"}, /* no answer */
+        {"fire", "DISCONNECT; ATTACHED RANK_IN_USE 'why'"},
         {"disconnected", ""},
         {"armed", "never"},
     };
@@ -78,8 +79,10 @@ static void nobody_answers(void **state) {
         {"disconnected", ""},
         {"timer", "CONNECT"},
         {"connected", "ATTACH 1 prev 0"},
-        {"+30000000 timer", "DISCONNECT; ATTACHED UNAVAILABLE 'no coordinator answered within 30000 ms: check its "
-                            "address and that it is running'"},
+        {"+60000000 timer", "DISCONNECT"}, /* of which this process ran for 5 s */
+        {"fire",
+         "DISCONNECT; ATTACHED UNAVAILABLE 'no coordinator answered within 30000 ms: check its address and that it is "
+         "running'"},
         {"armed", "never"},
     };
     RUN((script_t *)*state, lines);
@@ -125,6 +128,7 @@ static void reattach_same(void **state) {
         {"prepare 7 2 0:0:10 1:1:11 2:2:12", "HOLD g7:2"},
         {"held 7 2 40", "ACK g7:2 @40"},
         {"disconnected", "NOTIFY lost"},
+        {"fire", "ASK_VIEW g7:2"},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11 g7:1:2:40"},
         {"welcome 1 9 11",
@@ -172,8 +176,13 @@ static void reattach_without_group(void **state) {
         {"join 91 7 0", ""},
         {"registered 9223372036854775808 OK 8 1 4 i",
          "LEAVE_GROUP g8; DONE 91 NOT_FOUND 'the group went on without this process: destroy it and create it again'"},
-        {"join 92 7 0", ""},
-        {"registered 9223372036854775808 NEEDS_EXTENSION 0 0 0",
+        {"join 92 7 0", "DONE 92 NOT_FOUND 'the group went on without this process: destroy it and create it again'"},
+        {"propose 92 7 0 8 0",
+         "DONE 92 NOT_FOUND 'the group went on without this process: destroy it and create it again'"},
+        {"sync 92 7 8 5 0", "DONE 92 NOT_FOUND 'the group went on without this process: destroy it and create it "
+                            "again'"},
+        {"registered 9223372036854775808 NEEDS_EXTENSION 0 0 0", ""},
+        {"join 92 7 0",
          "DONE 92 NEEDS_EXTENSION 'the group went on without this process: destroy it and create it again'"},
         {"leave 93 7", "GONE g7; LEAVE_GROUP g7; DONE 93 OK"},
         {"registered 9223372036854775808 OK 8 1 4", "LEAVE_GROUP g8"},
@@ -196,7 +205,8 @@ static void lower_term(void **state) {
         {"disconnected", ""},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11 g7:1:0:0"},
-        {"welcome 2 1 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; COMMIT_ACK g7:1"},
+        {"welcome 2 1 11",
+         "NOTIFY back; REBUILD g7:1.1; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; REBUILD_END; COMMIT_ACK g7:1"},
     };
     RUN((script_t *)*state, lines);
 }

@@ -53,10 +53,16 @@ static void aborted(void **state) {
         {"prepare 7 5 0:0:10 1:1:11 2:2:12", "HOLD g7:5"},
         {"abort 7 4", ""}, /* an older one */
         {"held 7 5 9", "ACK g7:5 @9"},
-        {"prepare 7 6 0:0:10 1:1:11", "HOLD g7:6"}, /* a higher one without an ABORT between */
-        {"held 7 5 9", ""},
-        {"held 7 6 9", "ACK g7:6 @9"},
-        {"abort 7 6", "RELEASE g7:6"},
+        {"prepare 7 6 0:0:10 1:1:11", "ACK g7:5 @9"}, /* what became of 5 was lost: it comes first */
+        {"abort 7 6", ""},                            /* not of what is held */
+        {"abort 7 5", "RELEASE g7:5"},
+        {"commit 7 5 9 0:0:10 1:1:11 2:2:12", ""}, /* not after its ABORT */
+        {"prepare 7 6 0:0:10 1:1:11", ""},
+        {"prepare 7 7 0:0:10 1:1:11", "HOLD g7:7"},
+        {"prepare 7 8 0:0:10 1:1:11", "HOLD g7:8"}, /* nothing was promised for 7 yet */
+        {"held 7 7 9", ""},
+        {"held 7 8 9", "ACK g7:8 @9"},
+        {"abort 7 8", "RELEASE g7:8"},
     };
     RUN((script_t *)*state, lines);
 }
@@ -99,18 +105,33 @@ static void in_doubt(void **state) {
         {"prepare 7 2 0:0:10 1:1:11 2:2:12", "HOLD g7:2"},
         {"disconnected", "NOTIFY lost"},
         {"held 7 2 40", ""}, /* nobody to tell: kept for the attach */
+        {"fire", "ASK_VIEW g7:2"},
         {"fire", "CONNECT"},
-        {"+5000000 timer", "DISCONNECT"},
-        {"+24900000 timer", ""},
-        {"+100000 timer", "RESOLVE g7 #0 IN_DOUBT"},
-        {"+100000 timer", ""}, /* once */
+        {"+1000000 timer", "ASK_VIEW g7:2"},
+        {"+1000000 timer", "ASK_VIEW g7:2"},
+        {"+1000000 timer", "ASK_VIEW g7:2"},
+        {"+1000000 timer", "ASK_VIEW g7:2"},
+        {"+1000000 timer", "DISCONNECT; ASK_VIEW g7:2"},
+    };
+    static const line_t back[] = {
         {"disconnected", ""},
         {"fire", "CONNECT"},
         {"connected", "ATTACH 1 prev 11 g7:1:2:40"},
         {"welcome 1 9 11", "NOTIFY back; LINK 0:10 up; LINK 2:12 up; LINK 3:13 up; COMMIT_ACK g7:1; ACK g7:2 @40"},
+        {"+1000000 timer", "HEARTBEAT; ACK g7:2 @40"}, /* again while it is open */
         {"abort 7 2", "RELEASE g7:2"},
     };
-    RUN((script_t *)*state, lines);
+    script_t *t = *state;
+    RUN(t, lines);
+    uint64_t lost_us = t->now.us - 5000000;
+    for (uint32_t asked = 0; strcmp(t->out, "RESOLVE g7 #0 IN_DOUBT") != 0; asked++) {
+        assert_true(asked < 40);
+        run_line(t, "fire");
+    }
+    assert_true(t->now.us - lost_us >= 29900000 && t->now.us - lost_us < 30100000);
+    run_line(t, "fire"); /* gives up once, asks on */
+    assert_string_equal(t->out, "ASK_VIEW g7:2");
+    RUN(t, back);
 }
 
 int main(void) {

@@ -86,7 +86,7 @@ static void test_round_trip(void **state) {
 /* A message of zeros where they are legal, and with empty lists. */
 static void test_smallest(void **state) {
     (void)state;
-    mcpg_up_msg_t up = {.kind = MCPG_UP_ATTACH}, up_back;
+    mcpg_up_msg_t up = {.kind = MCPG_UP_ATTACH, .u.attach.session = {1}}, up_back;
     size_t len = 0;
     mcpg_arena_t arena = decode_arena();
     assert_int_equal(mcpg__up_pack(&up, wire, MCPG_MSG_CAP, &len), MCPG_OK);
@@ -143,6 +143,7 @@ static mcpg_status_t try_down(const mcpg_down_msg_t *msg) {
 static void test_limits_up(void **state) {
     (void)state;
     BAD_UP(ATTACH, m.u.attach.rank.v = MCPG_MAX_RANKS);
+    BAD_UP(ATTACH, m.u.attach.session.v = 0);
     BAD_UP(ATTACH, (m.u.attach.prev_inc = (mcpg_incarnation_t){0, 5}));
     BAD_UP(ATTACH, ((mcpg_group_report_t *)m.u.attach.reports)[3].gid.v = 0);
     BAD_UP(ATTACH, (((mcpg_group_report_t *)m.u.attach.reports)[0].committed = (mcpg_view_id_t){0, 1}));
@@ -176,10 +177,16 @@ static void test_limits_down(void **state) {
     BAD_DOWN(WELCOME, m.u.welcome.heartbeat_us = 0);
     BAD_DOWN(WELCOME, (m.u.welcome.inc = (mcpg_incarnation_t){0, 0}));
     BAD_DOWN(REFUSED, m.u.refused.status = MCPG_OK);
-    BAD_DOWN(REFUSED, m.u.refused.status = MCPG_INTERNAL - 1);
+    BAD_DOWN(REFUSED, m.u.refused.status = MCPG_NOT_PERMITTED - 1);
     BAD_DOWN(RANK_STATES, ((mcpg_rank_info_t *)m.u.rank_states.ranks)[3].rank.v = MCPG_MAX_RANKS);
     BAD_DOWN(RANK_STATES, ((mcpg_rank_info_t *)m.u.rank_states.ranks)[3].rank.v = m.u.rank_states.ranks[0].rank.v);
     BAD_DOWN(RANK_STATES, ((mcpg_rank_info_t *)m.u.rank_states.ranks)[0].state = 3);
+    BAD_DOWN(RANK_STATES, (((mcpg_rank_info_t *)m.u.rank_states.ranks)[0] =
+                               (mcpg_rank_info_t){.rank = {0}, .state = MCPG_RANK_SYNCED}));
+    BAD_DOWN(RANK_STATES, m.u.rank_states.first = 1);
+    BAD_DOWN(RANK_STATES, (m.u.rank_states.first = 9, m.u.rank_states.end = 9));
+    BAD_DOWN(RANK_STATES, m.u.rank_states.end = MCPG_MAX_RANKS + 1);
+    BAD_DOWN(RANK_STATES, m.u.rank_states.end = 1); /* some of its ranks are not in that part */
     BAD_DOWN(REGISTERED, (m.u.registered.status = 0, m.u.registered.gid.v = 0));
     BAD_DOWN(REGISTERED, (m.u.registered.status = 0, m.u.registered.slot.v = m.u.registered.capacity));
     BAD_DOWN(REGISTERED, m.u.registered.capacity = MCPG_MAX_RANKS + 1);
@@ -194,7 +201,7 @@ static void test_limits_down(void **state) {
     BAD_DOWN(COMMIT, ((mcpg_leave_t *)m.u.commit.leaves)[1].slot.v = MCPG_MAX_RANKS);
     BAD_DOWN(COMMIT, ((mcpg_leave_t *)m.u.commit.leaves)[1].slot = m.u.commit.leaves[0].slot);
     BAD_DOWN(ABORT, m.u.abort.gid.v = 0);
-    BAD_DOWN(REPLY, m.u.reply.status = -36);
+    BAD_DOWN(REPLY, m.u.reply.status = -1000);
     BAD_DOWN(RECONCILED, m.u.reconciled.gid.v = 0);
     BAD_DOWN(SYNCING, m.u.syncing.gid.v = 0);
 }
@@ -318,6 +325,36 @@ static void test_damaged(void **state) {
     assert_in_range(accepted, 100, 19900);
 }
 
+/* A group's record: there and back, and damaged bytes are CORRUPT or another valid record, never a crash. */
+static void test_record(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        sample_t s = sampler(seed, 1u + (uint32_t)(seed % 64u));
+        mcpg_group_record_t record = {.term = seed, .coordinator_id = sample_u64(&s), .has_view = seed % 4u != 0}, back;
+        if (record.has_view) record.view = sample_view(&s);
+        size_t len = 0, len_again = 0;
+        assert_int_equal(mcpg__record_pack(&record, wire, MCPG_MSG_CAP, &len), MCPG_OK);
+        if (len > 1) assert_int_equal(mcpg__record_pack(&record, wire_again, len - 1u, &len_again), MCPG_LIMIT);
+        mcpg_arena_t arena = decode_arena();
+        assert_int_equal(mcpg__record_unpack(wire, len, &arena, &back), MCPG_OK);
+        assert_true(back.term == record.term && back.coordinator_id == record.coordinator_id);
+        assert_int_equal(back.has_view, record.has_view);
+        assert_int_equal(mcpg__record_pack(&back, wire_again, MCPG_MSG_CAP, &len_again), MCPG_OK);
+        assert_int_equal(len, len_again);
+        assert_memory_equal(wire, wire_again, len);
+        wire[sample_below(&s, (uint32_t)len)] ^= (uint8_t)(1u + sample_below(&s, 255u));
+        arena = decode_arena();
+        mcpg_status_t status = mcpg__record_unpack(wire, len, &arena, &back);
+        assert_true(status == MCPG_OK || status == MCPG_CORRUPT);
+    }
+    mcpg_group_record_t none = {.coordinator_id = 1}, back;
+    size_t len = 0;
+    assert_int_equal(mcpg__record_pack(&none, wire, MCPG_MSG_CAP, &len), MCPG_OK);
+    mcpg_arena_t arena = decode_arena();
+    assert_int_equal(mcpg__record_unpack(wire, len, &arena, &back), MCPG_CORRUPT); /* term 0 rules nothing */
+    assert_int_equal(mcpg__record_unpack(wire, 0, &arena, &back), MCPG_CORRUPT);
+}
+
 static void test_names(void **state) {
     (void)state;
     assert_string_equal(mcpg__up_name(MCPG_UP_ATTACH), "ATTACH");
@@ -330,6 +367,7 @@ int main(void) {
         cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_smallest),    cmocka_unit_test(test_limits_up),
         cmocka_unit_test(test_limits_down),   cmocka_unit_test(test_pack_limits), cmocka_unit_test(test_versions),
         cmocka_unit_test(test_not_canonical), cmocka_unit_test(test_damaged),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_record),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

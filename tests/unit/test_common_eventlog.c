@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +63,8 @@ static bool look(void *user, const mcpg_record_t *r) {
 static uint8_t *read_file(const char *name, size_t *len) {
     FILE *f = fopen(name, "rb");
     assert_non_null(f);
-    uint8_t *bytes = malloc(SEGMENT * 2);
-    *len = fread(bytes, 1, SEGMENT * 2, f);
+    uint8_t *bytes = malloc(MCPG_EVENTLOG_SEGMENT);
+    *len = fread(bytes, 1, MCPG_EVENTLOG_SEGMENT, f);
     fclose(f);
     return bytes;
 }
@@ -105,7 +107,90 @@ static void test_append_and_read(void **state) {
     struct stat st;
     assert_int_equal(stat(path[0], &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(st.st_size, SEGMENT);
+    assert_true(st.st_size > 2000 && st.st_size < 8000); /* what was written, nothing more */
+    assert_int_equal(stat(path[1], &st), -1);            /* never begun */
+}
+
+/* An open log takes from the disk what it has written, in steps. */
+static void test_sparse(void **state) {
+    (void)state;
+    mcpg_eventlog_t *log = NULL;
+    assert_int_equal(mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, (const uint8_t *)"conf!", 5, 0, &log), MCPG_OK);
+    struct stat st;
+    assert_int_equal(stat(path[0], &st), 0);
+    assert_int_equal(st.st_size, MCPG_EVENTLOG_SEGMENT);
+    assert_true(st.st_blocks * 512 <= (512 << 10));
+    assert_int_equal(stat(path[1], &st), 0);
+    assert_true(st.st_blocks * 512 <= (16 << 10));
+    for (uint64_t seq = 1; seq <= 20000; seq++) append(log, seq, 100);
+    assert_int_equal(stat(path[0], &st), 0);
+    assert_true(st.st_blocks * 512 >= 20000 * 128 && st.st_blocks * 512 <= 20000 * 136 + (512 << 10));
+    mcpg__eventlog_close(log);
+}
+
+static void test_size_by_environment(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t mib;
+    } cases[] = {{"3", 3}, {"4000", 4000}, {"4001", 8}, {"0", 8}, {"", 8}, {"2x", 8}, {"99999999999999999999", 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mcpg_eventlog_t *log = NULL;
+        struct stat st;
+        assert_int_equal(setenv("MOONCAKE_EVENT_LOG_MIB", cases[i].text, 1), 0);
+        assert_int_equal(mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, (const uint8_t *)"conf!", 5, 0, &log), MCPG_OK);
+        assert_int_equal(stat(path[0], &st), 0);
+        assert_int_equal(st.st_size, cases[i].mib << 20);
+        mcpg__eventlog_close(log);
+    }
+    assert_int_equal(unsetenv("MOONCAKE_EVENT_LOG_MIB"), 0);
+}
+
+static off_t room_left;
+static int small_disk(int fd, off_t at, off_t len) {
+    if (len > room_left) return ENOSPC;
+    room_left -= len;
+    return posix_fallocate(fd, at, len);
+}
+
+/* A disk that gets full ends the recording: what was written stays, nothing is touched beyond it, nobody is hurt. */
+static void test_full_disk(void **state) {
+    (void)state;
+    for (off_t room = 0; room < (4 << 20); room += 300 << 10) {
+        mcpg__eventlog_take_room = small_disk;
+        room_left = room;
+        mcpg_eventlog_t *log = NULL;
+        mcpg_status_t status =
+            mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, (const uint8_t *)"conf!", 5, (size_t)1 << 20, &log);
+        assert_int_equal(status, room < (256 << 10) ? MCPG_SYSTEM : MCPG_OK);
+        struct stat st;
+        if (status != MCPG_OK) assert_int_equal(stat(path[0], &st), -1);
+        uint64_t seq = 0;
+        while (status == MCPG_OK && seq < 40000) append(log, ++seq, 100);
+        assert_int_equal(mcpg__eventlog_is_full(log), status == MCPG_OK && room < (2 << 20));
+        mcpg__eventlog_close(log);
+        mcpg__eventlog_take_room = posix_fallocate;
+        if (status != MCPG_OK) continue;
+        seen_t s = read_log(path[0]);
+        assert_true(s.good && s.events > 1000);
+    }
+}
+
+/* A log that is being written is not taken over; one that was left behind is. */
+static void test_in_use(void **state) {
+    (void)state;
+    mcpg_eventlog_t *log = open_log(), *second = NULL;
+    append(log, 1, 8);
+    assert_int_equal(mcpg__eventlog_open(prefix, MCPG_LOG_AGENT, (const uint8_t *)"conf!", 5, SEGMENT, &second),
+                     MCPG_BUSY);
+    append(log, 2, 8);
+    seen_t s = read_log(path[0]);
+    assert_int_equal(s.last_seq, 2);
+    mcpg__eventlog_close(log);
+    log = open_log();
+    s = read_log(path[0]);
+    assert_int_equal(s.events, 0);
+    mcpg__eventlog_close(log);
 }
 
 /* Two segments always hold the newest records without a gap; old bytes behind the end are never read as records. */
@@ -225,6 +310,10 @@ static void test_crc(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_append_and_read),
+                                       cmocka_unit_test(test_sparse),
+                                       cmocka_unit_test(test_size_by_environment),
+                                       cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_in_use),
                                        cmocka_unit_test(test_rotation),
                                        cmocka_unit_test(test_too_long),
                                        cmocka_unit_test(test_damage),

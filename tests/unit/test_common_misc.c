@@ -34,7 +34,7 @@ static void test_names(void **state) {
     count++;
 #include "common/statuses.def"
 #undef X
-    assert_int_equal(count, 37);
+    assert_int_equal(count, 38);
     assert_string_equal(mcpg_status_name((mcpg_status_t)-99), "UNKNOWN");
     assert_string_equal(mcpg_status_text((mcpg_status_t)2), "unknown status");
     assert_string_equal(mcpg_version(), "0.1.0");

@@ -82,7 +82,7 @@ static inline int32_t sample_status(sample_t *s) {
 static inline void sample_attach(sample_t *s, mcpg_up_attach_t *m) {
     m->version = (uint32_t)sample_u64(s);
     m->rank = sample_rank(s);
-    m->session.v = sample_u64(s);
+    m->session.v = 1 + sample_u64(s) / 2;
     if (sample_bool(s)) m->prev_inc = sample_inc(s);
     m->highest_term = sample_u64(s) / 2;
     m->host_id = sample_u64(s);
@@ -112,6 +112,40 @@ static inline void sample_register(sample_t *s, mcpg_up_register_t *m) {
     for (uint32_t i = 0; i < s->size; i++) order[i] = (i * 7u + turn) % MCPG_MAX_RANKS;
     m->order = order;
     m->capacity = s->size + sample_below(s, MCPG_MAX_RANKS - s->size + 1);
+}
+static inline void sample_commit(sample_t *s, mcpg_down_commit_t *m) {
+    mcpg_leave_t *leaves = sample_take(s, s->size * sizeof *leaves);
+    for (uint32_t i = 0; i < s->size; i++) leaves[i] = (mcpg_leave_t){{MCPG_MAX_RANKS - 1 - i}, sample_u64(s)};
+    *m = (mcpg_down_commit_t){.gid = sample_gid(s),
+                              .view = sample_view(s),
+                              .switch_seq = sample_u64(s),
+                              .leave_count = s->size,
+                              .leaves = leaves,
+                              .sync = sample_bool(s),
+                              .sync_failed = sample_set(s),
+                              .sync_first_failed_seq = sample_bool(s) ? MCPG_NO_SEQ : sample_u64(s)};
+}
+static inline void sample_rebuild(sample_t *s, mcpg_up_rebuild_t *m) {
+    mcpg_up_register_t r;
+    sample_register(s, &r);
+    *m = (mcpg_up_rebuild_t){.gid = sample_gid(s),
+                             .key = r.key,
+                             .label = r.label,
+                             .device_kind = r.device_kind,
+                             .order_count = r.order_count,
+                             .order = r.order,
+                             .capacity = r.capacity,
+                             .manual = r.manual,
+                             .no_auto_sync = r.no_auto_sync,
+                             .awaiting = sample_bool(s),
+                             .next_seq = sample_u64(s),
+                             .has_commit = sample_bool(s)};
+    if (sample_bool(s)) m->acked = sample_view_id(s);
+    if (m->acked.epoch != 0) m->doubt = sample_members(s, &m->doubt_count);
+    if (sample_bool(s)) m->aborted = sample_view_id(s);
+    if (!m->has_commit) return;
+    sample_commit(s, &m->commit);
+    m->commit.gid = m->gid;
 }
 static inline mcpg_up_msg_t sample_up(sample_t *s, mcpg_up_kind_t kind) {
     mcpg_up_msg_t m;
@@ -146,7 +180,7 @@ static inline mcpg_up_msg_t sample_up(sample_t *s, mcpg_up_kind_t kind) {
         m.u.propose.stamps = sample_members(s, &m.u.propose.stamp_count);
         break;
     case MCPG_UP_ACK:
-        m.u.ack = (mcpg_up_ack_t){sample_gid(s), sample_view_id(s), sample_u64(s)};
+        m.u.ack = (mcpg_up_ack_t){sample_gid(s), sample_view_id(s), sample_u64(s), sample_bool(s)};
         break;
     case MCPG_UP_COMMIT_ACK:
         m.u.commit_ack = (mcpg_up_commit_ack_t){sample_gid(s), sample_view_id(s)};
@@ -161,6 +195,10 @@ static inline mcpg_up_msg_t sample_up(sample_t *s, mcpg_up_kind_t kind) {
     case MCPG_UP_LEAVE_GROUP:
         m.u.leave_group.gid = sample_gid(s);
         break;
+    case MCPG_UP_REBUILD:
+        sample_rebuild(s, &m.u.rebuild);
+        break;
+    case MCPG_UP_REBUILD_END:
     case MCPG_UP_DETACH:
     case MCPG_UP__COUNT:
         break;
@@ -172,27 +210,17 @@ static inline void sample_rank_states(sample_t *s, mcpg_down_rank_states_t *m) {
     mcpg_rank_info_t *ranks = sample_take(s, s->size * sizeof *ranks);
     for (uint32_t i = 0; i < s->size; i++) {
         ranks[i].rank.v = i * (MCPG_MAX_RANKS / s->size);
-        if (sample_bool(s)) ranks[i].inc = sample_inc(s);
         ranks[i].state = (uint8_t)sample_below(s, 3);
         ranks[i].suspect = sample_bool(s);
+        bool needs_inc = ranks[i].state != MCPG_RANK_OFFLINE || ranks[i].suspect;
+        if (needs_inc || sample_bool(s)) ranks[i].inc = sample_inc(s);
         ranks[i].dead = sample_bool(s);
         ranks[i].host_id = sample_u64(s);
         ranks[i].pid = -(int64_t)(sample_u64(s) / 2);
         ranks[i].endpoint = sample_bytes(s, MCPG_ENDPOINT_CAP);
     }
     *m = (mcpg_down_rank_states_t){.full = sample_bool(s), .check_id = sample_u64(s), .count = s->size, .ranks = ranks};
-}
-static inline void sample_commit(sample_t *s, mcpg_down_commit_t *m) {
-    mcpg_leave_t *leaves = sample_take(s, s->size * sizeof *leaves);
-    for (uint32_t i = 0; i < s->size; i++) leaves[i] = (mcpg_leave_t){{MCPG_MAX_RANKS - 1 - i}, sample_u64(s)};
-    *m = (mcpg_down_commit_t){.gid = sample_gid(s),
-                              .view = sample_view(s),
-                              .switch_seq = sample_u64(s),
-                              .leave_count = s->size,
-                              .leaves = leaves,
-                              .sync = sample_bool(s),
-                              .sync_failed = sample_set(s),
-                              .sync_first_failed_seq = sample_bool(s) ? MCPG_NO_SEQ : sample_u64(s)};
+    if (m->full && sample_bool(s)) m->end = MCPG_MAX_RANKS;
 }
 static inline mcpg_down_msg_t sample_down(sample_t *s, mcpg_down_kind_t kind) {
     mcpg_down_msg_t m;
@@ -200,8 +228,8 @@ static inline mcpg_down_msg_t sample_down(sample_t *s, mcpg_down_kind_t kind) {
     m.kind = kind;
     switch (kind) {
     case MCPG_DOWN_WELCOME:
-        m.u.welcome = (mcpg_down_welcome_t){1 + sample_u64(s) / 2, sample_u64(s),         sample_inc(s),
-                                            sample_bool(s),        1 + sample_u64(s) / 2, 1 + sample_u64(s) / 2};
+        m.u.welcome = (mcpg_down_welcome_t){1 + sample_u64(s) / 2, sample_u64(s),         sample_inc(s), sample_bool(s),
+                                            1 + sample_u64(s) / 2, 1 + sample_u64(s) / 2, sample_bool(s)};
         break;
     case MCPG_DOWN_REFUSED:
         m.u.refused = (mcpg_down_refused_t){-1 + sample_status(s) / 2, sample_bytes(s, MCPG_TEXT_CAP - 1)};
@@ -290,6 +318,21 @@ static inline void dump_u64s(mcpg_put_t *d, unsigned n, const uint64_t *v) {
 }
 #define DUMP(d, ...) dump_u64s(d, sizeof((uint64_t[]){__VA_ARGS__}) / 8, (uint64_t[]){__VA_ARGS__})
 
+static inline void dump_commit(mcpg_put_t *d, const mcpg_down_commit_t *c) {
+    DUMP(d, c->gid.v, c->switch_seq, c->leave_count, c->sync, c->sync_first_failed_seq);
+    dump_view(d, &c->view);
+    dump_set(d, &c->sync_failed);
+    for (uint32_t i = 0; i < c->leave_count; i++) DUMP(d, c->leaves[i].slot.v, c->leaves[i].leave_seq);
+}
+static inline void dump_rebuild(mcpg_put_t *d, const mcpg_up_rebuild_t *r) {
+    DUMP(d, r->gid.v, r->order_count, r->capacity, r->manual, r->no_auto_sync, r->awaiting, r->next_seq, r->has_commit);
+    dump_bytes(d, r->key), dump_bytes(d, r->label), dump_bytes(d, r->device_kind);
+    for (uint32_t i = 0; i < r->order_count; i++) DUMP(d, r->order[i]);
+    dump_view_id(d, r->acked);
+    dump_members(d, r->doubt, r->doubt_count);
+    dump_view_id(d, r->aborted);
+    if (r->has_commit) dump_commit(d, &r->commit);
+}
 static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
     const mcpg_up_attach_t *a = &m->u.attach;
     const mcpg_up_register_t *r = &m->u.register_group;
@@ -331,7 +374,7 @@ static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
         dump_members(d, p->stamps, p->stamp_count);
         break;
     case MCPG_UP_ACK:
-        DUMP(d, m->u.ack.gid.v, m->u.ack.next_seq);
+        DUMP(d, m->u.ack.gid.v, m->u.ack.next_seq, m->u.ack.steps);
         dump_view_id(d, m->u.ack.view);
         break;
     case MCPG_UP_COMMIT_ACK:
@@ -349,6 +392,10 @@ static inline void dump_up(mcpg_put_t *d, const mcpg_up_msg_t *m) {
     case MCPG_UP_LEAVE_GROUP:
         DUMP(d, m->u.leave_group.gid.v);
         break;
+    case MCPG_UP_REBUILD:
+        dump_rebuild(d, &m->u.rebuild);
+        break;
+    case MCPG_UP_REBUILD_END:
     case MCPG_UP_DETACH:
     case MCPG_UP__COUNT:
         break;
@@ -363,7 +410,7 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
     DUMP(d, m->kind);
     switch (m->kind) {
     case MCPG_DOWN_WELCOME:
-        DUMP(d, w->term, w->coordinator_id, w->resumed, w->heartbeat_us, w->offline_us);
+        DUMP(d, w->term, w->coordinator_id, w->resumed, w->heartbeat_us, w->offline_us, w->rebuilding);
         dump_inc(d, w->inc);
         break;
     case MCPG_DOWN_REFUSED:
@@ -374,7 +421,7 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
         DUMP(d, m->u.heartbeat_reply.digest, m->u.heartbeat_reply.sent_us);
         break;
     case MCPG_DOWN_RANK_STATES:
-        DUMP(d, s->full, s->check_id, s->count);
+        DUMP(d, s->full, s->check_id, s->count, s->first, s->end);
         for (uint32_t i = 0; i < s->count; i++) {
             const mcpg_rank_info_t *r = &s->ranks[i];
             DUMP(d, r->rank.v, r->state, r->suspect, r->dead, r->host_id, (uint64_t)r->pid);
@@ -400,10 +447,7 @@ static inline void dump_down(mcpg_put_t *d, const mcpg_down_msg_t *m) {
         dump_view(d, &m->u.prepare.view);
         break;
     case MCPG_DOWN_COMMIT:
-        DUMP(d, c->gid.v, c->switch_seq, c->leave_count, c->sync, c->sync_first_failed_seq);
-        dump_view(d, &c->view);
-        dump_set(d, &c->sync_failed);
-        for (uint32_t i = 0; i < c->leave_count; i++) DUMP(d, c->leaves[i].slot.v, c->leaves[i].leave_seq);
+        dump_commit(d, c);
         break;
     case MCPG_DOWN_ABORT:
         DUMP(d, m->u.abort.gid.v);

@@ -323,7 +323,10 @@ static void answer_one(storm_t *s, bool surely) {
     if (s->queue[at].commit)
         msg.u.commit_ack = (mcpg_up_commit_ack_t){.gid = {s->queue[at].gid}, .view = view};
     else
-        msg.u.ack = (mcpg_up_ack_t){.gid = {s->queue[at].gid}, .view = view, .next_seq = s->actors[r].seq};
+        msg.u.ack = (mcpg_up_ack_t){.gid = {s->queue[at].gid},
+                                    .view = view,
+                                    .next_seq = s->actors[r].seq,
+                                    .steps = s->actors[r].seq >> 32 != 0};
     say(s, r, &msg);
 }
 

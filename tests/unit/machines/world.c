@@ -207,6 +207,9 @@ static void agent_effect(world_t *w, node_t *node, const mcpg_agent_effect_t *f)
         if (f->u.notify.kind == MCPG_EVENT_COORDINATOR_LOST) node->lost_count++;
         if (f->u.notify.kind == MCPG_EVENT_COORDINATOR_BACK) node->back_count++;
         break;
+    case MCPG_AGENT_FX_LINK_ASK_VIEW: /* no control lane in this world: the answer comes from the coordinator */
+    case MCPG_AGENT_FX_LINK_TELL_VIEW:
+        break;
     case MCPG_AGENT_FX_STOP:
         node->stopped = true;
         break;
@@ -243,7 +246,8 @@ uint32_t world_spawn(world_t *w, uint32_t rank) {
                                   .max_reports = 16,
                                   .attach_timeout_us = 30000000,
                                   .seed = w->seed + index};
-    config.timers = (mcpg_timers_t){200000, 5000000, 5000000, 1000000, 2000000, 30000000, 1000000, 10000000};
+    config.timers = (mcpg_timers_t){200000,  5000000,  5000000, 1000000, 2000000, 30000000,
+                                    1000000, 10000000, 2000000, 1200000, 100000,  2000000};
     size_t size = mcpg_agent_size(&config), arena;
     uint32_t items;
     node->mem = calloc(1, size);
@@ -316,6 +320,10 @@ static void coord_effect(world_t *w, const mcpg_coord_effect_t *f) {
         break;
     case MCPG_COORD_FX_STOP:
         w->coord_stopped = true;
+        break;
+    case MCPG_COORD_FX_RECORD_CLAIM: /* no store in this world */
+    case MCPG_COORD_FX_RECORD_WRITE:
+        world_fail(w, "coordinator", "a record without a store");
         break;
     case MCPG_COORD_FX__COUNT:
         break;
@@ -480,7 +488,8 @@ world_t *world_new(uint64_t seed) {
                                   .max_groups = 8,
                                   .max_slots_total = 64,
                                   .clique_node_budget = 100000};
-    config.timers = (mcpg_timers_t){200000, 5000000, 5000000, 1000000, 2000000, 30000000, 1000000, 10000000};
+    config.timers = (mcpg_timers_t){200000,  5000000,  5000000, 1000000, 2000000, 30000000,
+                                    1000000, 10000000, 2000000, 1200000, 100000,  2000000};
     size_t size = mcpg_coord_size(&config), arena;
     w->coord_mem = calloc(1, size);
     assert_int_equal(mcpg_coord_init(w->coord_mem, size, &config, &w->coord), MCPG_OK);

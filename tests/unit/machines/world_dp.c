@@ -100,7 +100,8 @@ void dp_hold(node_t *node, const mcpg_agent_dp_view_t *hold) {
     g->held = true;
     g->held_from = g->next;
     mcpg_agent_event_t e = {.kind = MCPG_AGENT_EV_HELD};
-    e.u.held = (mcpg_agent_held_ev_t){.gid = hold->gid, .view = hold->view, .next_seq = g->next};
+    e.u.held = (mcpg_agent_held_ev_t){
+        .gid = hold->gid, .view = hold->view, .next_seq = g->next, .steps = g->next >> MCPG_STEP_SHIFT != 0};
     world_push_event(node, &e);
 }
 
