@@ -412,8 +412,8 @@ def events(timeout: Optional[float] = None) -> Iterator[Event]:
 class Coordinator:
     """A coordinator in this process, for launchers: it outlives any rank. Stop it last."""
 
-    def __init__(self, bind: Optional[str] = None, term: int = 1) -> None:
-        self._impl = _C.Coordinator(bind, _whole("term", term))
+    def __init__(self, bind: Optional[str] = None, term: int = 0, fresh: bool = False) -> None:
+        self._impl = _C.Coordinator(bind, _whole("term", term), bool(fresh))
         _coordinators.add(self)
 
     @property
@@ -438,9 +438,10 @@ class Coordinator:
 _coordinators: weakref.WeakSet[Coordinator] = weakref.WeakSet()
 
 
-def start_coordinator(bind: Optional[str] = None, term: int = 1) -> Coordinator:
-    """bind: "127.0.0.1:0" by default, or "unix:/path". term: above that of any earlier coordinator of this job."""
-    return Coordinator(bind, term)
+def start_coordinator(bind: Optional[str] = None, term: int = 0, fresh: bool = False) -> Coordinator:
+    """bind: "127.0.0.1:0" by default, or "unix:/path". term: above that of any earlier coordinator of this job; 0:
+    milliseconds since 1970. fresh: this job had none before, so newcomers are taken at once."""
+    return Coordinator(bind, term, fresh)
 
 
 def _at_exit() -> None:

@@ -232,7 +232,7 @@ def main(argv=None):
     store = TCPStore(
         "127.0.0.1", options.master_port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300)
     )
-    coordinator = pg.start_coordinator()
+    coordinator = pg.start_coordinator(fresh=True)
     try:
         return Launcher(options, store.port, coordinator).run()
     finally:

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "api/pg_internal.h"
+#include "common/recorder.h"
 #include "common/timers.h"
+#include "rpc/rpc_probe.h"
 
 #define CONNECT_DEFAULT_US 30000000u
 #define ATTACH_SLICE_US    2000000u
@@ -74,6 +76,8 @@ void mcpg__context_unref(mcpg_context_t *context) {
     pthread_cond_destroy(&context->watch.wake);
     free(context->events.ring);
     free(context->event_log_dir);
+    mcpg__security_unref(context->security);
+    mcpg__credentials_unref(context->bootstrap.credentials);
     free(context);
 }
 
@@ -89,9 +93,10 @@ static mcpg_status_t check_config(const mcpg_config_t *given, mcpg_config_t *out
         (void)snprintf(error, error_cap, "config.kv needs all of get, set, compare_set and add");
         return MCPG_INVALID_ARGUMENT;
     }
-    if (out->may_host_coordinator && out->kv == NULL) {
-        (void)snprintf(error, error_cap,
-                       "may_host_coordinator needs config.kv: the other ranks find the coordinator through it");
+    if ((out->may_host_coordinator || out->may_take_over) && out->kv == NULL) {
+        (void)snprintf(
+            error, error_cap,
+            "may_host_coordinator and may_take_over need config.kv: the other ranks find the coordinator through it");
         return MCPG_INVALID_ARGUMENT;
     }
     if (out->connect_timeout_us == 0) out->connect_timeout_us = CONNECT_DEFAULT_US;
@@ -105,6 +110,7 @@ static mcpg_context_t *allocate(const mcpg_config_t *config) {
     atomic_init(&context->refs, 1);
     context->rank = config->global_rank;
     context->may_host = config->may_host_coordinator;
+    context->may_take_over = config->may_take_over || config->may_host_coordinator;
     context->has_kv = config->kv != NULL;
     if (config->kv != NULL) context->kv = *config->kv;
     char prefix[32];
@@ -125,6 +131,7 @@ static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint
                                  size_t error_cap) {
     mcpg_agent_host_config_t config = {.rpc = mcpg__rpc_for(context->bootstrap.address),
                                        .coordinator = context->bootstrap.address,
+                                       .credentials = context->bootstrap.credentials,
                                        .dp_ops = mcpg__dp_ops(),
                                        .dp = context->dp,
                                        .attached = on_attached,
@@ -151,6 +158,14 @@ static mcpg_status_t start_agent(mcpg_context_t *context, uint64_t host_id, uint
     return mcpg__agent_host_start(&config, &context->agent, error, error_cap);
 }
 
+/* Adds why nobody answered, as far as one more connection shows it. */
+static void explain(const mcpg_context_t *context, char *error, size_t error_cap) {
+    char why[256];
+    mcpg__rpc_explain(context->bootstrap.address, context->bootstrap.credentials, why, sizeof(why));
+    size_t len = strlen(error);
+    if (why[0] != '\0' && len < error_cap) (void)snprintf(error + len, error_cap - len, ": %s", why);
+}
+
 /* The coordinator that a record names may be closing: it refuses newcomers, or is gone when they come. So the record is
  * read again now and then; the next coordinator has a higher term. */
 static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config, uint64_t host_id, char *error,
@@ -167,9 +182,12 @@ static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config
         bool again = passing && may_move && mcpg__now().us < deadline;
         if (status != MCPG_OK && context->bootstrap.hosted != NULL) {
             mcpg__bootstrap_mark_closing(context);
-            mcpg__bootstrap_stop_hosted(context);
+            mcpg__bootstrap_stop_hosted(context, true);
         }
-        if (!again) return status;
+        if (!again) {
+            if (status == MCPG_UNAVAILABLE || status == MCPG_TIMED_OUT) explain(context, error, error_cap);
+            return status;
+        }
         if (status == MCPG_SHUTTING_DOWN) above_term = context->bootstrap.term;
         slice *= 2;
     }
@@ -177,8 +195,16 @@ static mcpg_status_t attach(mcpg_context_t *context, const mcpg_config_t *config
 
 static mcpg_status_t start(mcpg_context_t *context, const mcpg_config_t *config, char *error, size_t error_cap) {
     MCPG_TRY(mcpg__timers_resolve(&config->timers, &context->timers, error, error_cap));
-    const char *log_dir = setting(config->event_log_dir, "MOONCAKE_EVENT_LOG_DIR", NULL);
-    if (log_dir != NULL && (context->event_log_dir = strdup(log_dir)) == NULL) return MCPG_NO_MEMORY;
+    mcpg_security_config_t security = {.tls = config->tls,
+                                       .ca_file = config->tls_ca,
+                                       .cert_file = config->tls_cert,
+                                       .key_file = config->tls_key,
+                                       .token_file = config->token_file,
+                                       .host_ip = setting(config->host_ip, "MOONCAKE_HOST_IP", NULL)};
+    MCPG_TRY(mcpg__security_new(&security, &context->security, error, error_cap));
+    context->may_host = context->may_host && mcpg__security_may_serve(context->security);
+    context->may_take_over = context->may_take_over && mcpg__security_may_serve(context->security);
+    context->event_log_dir = mcpg__recorder_folder(config->event_log_dir);
     uint64_t host_id = mcpg__host_id();
     mcpg_dp_config_t dp = {.rank = {context->rank},
                            .host_id = host_id,
@@ -205,7 +231,7 @@ err_agent:
     mcpg__bootstrap_mark_closing(context);
     mcpg__dp_set_observer(context->dp, NULL);
     mcpg__agent_host_stop(context->agent);
-    mcpg__bootstrap_stop_hosted(context);
+    mcpg__bootstrap_stop_hosted(context, true);
 err_events:
     mcpg__events_stop(context);
 err_dp:
@@ -244,6 +270,7 @@ mcpg_status_t mcpg_context_create(const mcpg_config_t *config, mcpg_context_t **
 
 void mcpg_context_destroy(mcpg_context_t *context) {
     if (context == NULL || mcpg__forked()) return;
+    mcpg__follow_leaving(context);
     mcpg__bootstrap_mark_closing(context);
     for (;;) {
         pthread_mutex_lock(&context->groups_mu);
@@ -255,11 +282,12 @@ void mcpg_context_destroy(mcpg_context_t *context) {
     }
     mcpg__works_settle(context);
     mcpg__follow_stop(context);
+    mcpg__bootstrap_mark_closing(context); /* of one that it was just elected to host */
     mcpg__dp_set_observer(context->dp, NULL);
     mcpg__agent_host_stop(context->agent);
     mcpg__dp_destroy(context->dp);
     mcpg__events_stop(context);
-    mcpg__bootstrap_stop_hosted(context);
+    mcpg__bootstrap_stop_hosted(context, true);
     mcpg__context_unref(context);
     mcpg__fork_in_use(-1);
 }

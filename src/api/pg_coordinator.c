@@ -3,13 +3,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/pg_internal.h"
+#include "common/recorder.h"
 #include "common/timers.h"
 
 struct mcpg_coordinator {
     mcpg_coord_host_t *host;
 };
+
+/* Milliseconds: one that ends at once and is started again within the second is higher, too. */
+static uint64_t term_of_now(void) {
+    struct timespec ts = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
 
 mcpg_status_t mcpg_coordinator_start(const mcpg_coordinator_config_t *config, mcpg_coordinator_t **out, char *error,
                                      size_t error_cap) {
@@ -28,17 +37,31 @@ mcpg_status_t mcpg_coordinator_start(const mcpg_coordinator_config_t *config, mc
     mcpg_coordinator_config_t own;
     MCPG_TRY(mcpg__versioned_copy(&own, sizeof(own), config, "mcpg_coordinator_config_t", error, error_cap));
     mcpg_coord_host_config_t c = {.bind = own.bind != NULL ? own.bind : "127.0.0.1:0",
-                                  .term = own.term != 0 ? own.term : 1,
-                                  .event_log_dir = own.event_log_dir};
+                                  .term = own.term != 0 ? own.term : term_of_now(),
+                                  .predecessor = !own.fresh};
     c.rpc = mcpg__rpc_for(c.bind);
     MCPG_TRY(mcpg__timers_resolve(&own.timers, &c.timers, error, error_cap));
-    if (c.event_log_dir == NULL) c.event_log_dir = getenv("MOONCAKE_EVENT_LOG_DIR");
-    if (c.event_log_dir != NULL && c.event_log_dir[0] == '\0') c.event_log_dir = NULL;
+    mcpg_security_config_t wanted = {.tls = own.tls,
+                                     .ca_file = own.tls_ca,
+                                     .cert_file = own.tls_cert,
+                                     .key_file = own.tls_key,
+                                     .token_file = own.token_file,
+                                     .is_coordinator = true};
+    mcpg_security_t *security = NULL;
+    MCPG_TRY(mcpg__security_new(&wanted, &security, error, error_cap));
+    c.credentials = mcpg__security_own(security);
     mcpg__log_init(&c.log, own.log, own.log_user, "coordinator");
     mcpg_coordinator_t *coordinator = calloc(1, sizeof(*coordinator));
-    if (coordinator == NULL) return MCPG_NO_MEMORY;
+    if (coordinator == NULL) {
+        mcpg__security_unref(security);
+        return MCPG_NO_MEMORY;
+    }
     mcpg__fork_in_use(1);
+    char *log_dir = mcpg__recorder_folder(own.event_log_dir);
+    c.event_log_dir = log_dir;
     mcpg_status_t status = mcpg__coord_host_start(&c, &coordinator->host, error, error_cap);
+    mcpg__security_unref(security); /* what serves has its own reference */
+    free(log_dir);
     if (status != MCPG_OK) {
         free(coordinator);
         mcpg__fork_in_use(-1);

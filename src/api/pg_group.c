@@ -301,6 +301,7 @@ static bool is_answer(mcpg_status_t status) {
     case MCPG_PEER_DEAD:
     case MCPG_NO_PENDING:
     case MCPG_INTERNAL:
+    case MCPG_NOT_PERMITTED:
         return false;
     }
     return false;

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "agent/agent_host.h"
+#include "api/pg_security.h"
 #include "common/base.h"
 #include "common/executor.h"
 #include "common/fork.h"
@@ -27,10 +28,12 @@
 /* Where the coordinator is, and whether this process hosts it. */
 typedef struct {
     char address[MCPG_ADDRESS_CAP];
-    uint64_t term;    /* of the record it came from, 0: not from a record */
-    bool from_record; /* may move: the record is watched */
+    uint64_t term;                   /* of the record it came from, 0: not from a record */
+    bool from_record;                /* may move: the record is watched */
+    mcpg_credentials_t *credentials; /* for that address, owned; NULL: plaintext */
     mcpg_coord_host_t *hosted;
-    char record[MCPG_ADDRESS_CAP + 64]; /* the record this process published */
+    uint64_t hosted_term; /* of the record that this process published */
+    char hosted_address[MCPG_ADDRESS_CAP];
 } mcpg_bootstrap_t;
 
 typedef struct {
@@ -68,11 +71,13 @@ struct mcpg_group {
     mcpg_group_t *next;
 };
 
-/* The thread that follows the coordinator's record when contact is lost (from_record only). */
+/* The thread that follows the coordinator's record (from_record only). */
 typedef struct {
     pthread_mutex_t mu;
     pthread_cond_t wake;
     bool started, stop, lost;
+    bool leaving; /* the context is being destroyed: no candidacy any more */
+    uint64_t lost_at_us;
     bool asking, ended; /* asking: inside a key-value callback */
 } mcpg_watch_t;
 
@@ -82,9 +87,10 @@ struct mcpg_context {
     mcpg_log_t log;
     mcpg_timers_t timers;
     uint32_t rank;
-    bool has_kv, may_host;
+    bool has_kv, may_host, may_take_over;
     mcpg_kv_t kv;
     char *event_log_dir;
+    mcpg_security_t *security;
     mcpg_bootstrap_t bootstrap;
     mcpg_watch_t watch;
     mcpg_dp_t *dp;
@@ -120,10 +126,13 @@ const mcpg_rpc_ops_t *mcpg__rpc_for(const char *address); /* "inproc:..." is the
 MCPG_MUST_USE mcpg_status_t mcpg__bootstrap(mcpg_context_t *context, const char *configured, uint64_t above_term,
                                             uint64_t deadline_us, char *error, size_t error_cap);
 void mcpg__bootstrap_mark_closing(mcpg_context_t *context); /* before anything else of a destroy; helper thread */
-void mcpg__bootstrap_stop_hosted(mcpg_context_t *context);
+/* over: at the end of the context; its record then says whether a rank was still attached. */
+void mcpg__bootstrap_stop_hosted(mcpg_context_t *context, bool over);
+/* ---- pg_follow.c ---- */
 /* Starts following the record; mcpg__follow_lost tells it that contact was lost (true) or found (false). */
 MCPG_MUST_USE mcpg_status_t mcpg__follow_start(mcpg_context_t *context);
 void mcpg__follow_lost(mcpg_context_t *context, bool lost);
+void mcpg__follow_leaving(mcpg_context_t *context);
 void mcpg__follow_stop(mcpg_context_t *context);
 
 /* ---- pg_host.c ---- */

@@ -209,6 +209,7 @@ Context::Context(const Founder &founder) : kv_(founder.base_store), global_rank_
     const mcpg_kv_t kv = kv_.callbacks();
     config.kv = &kv;
     config.may_host_coordinator = founder.may_host;
+    config.may_take_over = true;
     config.connect_timeout_us = founder.connect_timeout_us;
     std::string host_ip;
     {

@@ -292,11 +292,12 @@ py::object next_event(EventQueue &queue, double timeout_s) {
 /* A coordinator in this process, for launchers and tests. */
 class Coordinator {
   public:
-    Coordinator(const std::optional<std::string> &bind, uint64_t term) {
+    Coordinator(const std::optional<std::string> &bind, uint64_t term, bool fresh) {
         mcpg_coordinator_config_t config = {};
         config.struct_size = sizeof config;
         config.bind = bind ? bind->c_str() : nullptr;
         config.term = term;
+        config.fresh = fresh;
         {
             const std::lock_guard<std::mutex> lock(settings().mutex);
             config.timers = settings().timers;
@@ -366,7 +367,7 @@ void bind_classes(py::module_ &m) {
         .def("next", next_event)
         .def("closed", &EventQueue::closed);
     py::class_<Coordinator>(m, "Coordinator")
-        .def(py::init<const std::optional<std::string> &, uint64_t>())
+        .def(py::init<const std::optional<std::string> &, uint64_t, bool>())
         .def_property_readonly("address", &Coordinator::address)
         .def("report_exit", &Coordinator::report_exit)
         .def("stop", &Coordinator::stop);
@@ -400,7 +401,7 @@ void bind_functions(py::module_ &m) {
     m.def("set_reconcile_us", [](uint64_t us) { set_timer(&mcpg_timers_t::reconcile_us, nullptr, us); });
     m.def("version", [] { return mcpg_version(); });
     m.def("status_value", [](const std::string &name) {
-        for (int value = MCPG_IN_PROGRESS; value >= MCPG_INTERNAL; value -= 1) {
+        for (int value = MCPG_IN_PROGRESS; value >= MCPG_NOT_PERMITTED; value -= 1) {
             if (name == mcpg_status_name(static_cast<mcpg_status_t>(value))) {
                 return value;
             }

@@ -1,4 +1,4 @@
-/* rpc_address.c: parses and judges coordinator addresses. Never resolves names, never opens a socket. */
+/* rpc_address.c: parses coordinator addresses. Never resolves names, never opens a socket. */
 #include "rpc/rpc_address.h"
 
 #include <arpa/inet.h>
@@ -39,7 +39,7 @@ static mcpg_status_t parse_unix(const char *text, mcpg_rpc_address_t *out, char 
         return refuse(error, error_cap, "address '%s' has a path of %zu bytes, sockets allow %zu: use a shorter path",
                       text, len, sizeof out->path - 1);
     memset(out, 0, sizeof *out);
-    out->is_unix = true;
+    out->is_unix = out->is_loopback = true;
     memcpy(out->path, path, len + 1);
     return MCPG_OK;
 }
@@ -61,17 +61,20 @@ static bool split(const char *text, mcpg_rpc_address_t *a) {
     return true;
 }
 
-static bool is_loopback(mcpg_rpc_address_t *a) {
+/* False: not a numeric address. */
+static bool judge_host(mcpg_rpc_address_t *a) {
+    struct in6_addr v6;
+    struct in_addr v4;
     if (a->is_v6) {
-        struct in6_addr v6;
-        return inet_pton(AF_INET6, a->host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-    }
-    if (strcmp(a->host, "localhost") == 0) {
-        memcpy(a->host, "127.0.0.1", sizeof "127.0.0.1"); /* no resolver: gRPC's would wait seconds between tries */
+        if (inet_pton(AF_INET6, a->host, &v6) != 1) return false;
+        a->is_loopback = IN6_IS_ADDR_LOOPBACK(&v6);
         return true;
     }
-    struct in_addr v4;
-    return inet_pton(AF_INET, a->host, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127u;
+    if (strcmp(a->host, "localhost") == 0) /* no resolver: gRPC's would wait seconds between tries */
+        memcpy(a->host, "127.0.0.1", sizeof "127.0.0.1");
+    if (inet_pton(AF_INET, a->host, &v4) != 1) return false;
+    a->is_loopback = (ntohl(v4.s_addr) >> 24) == 127u;
+    return true;
 }
 
 mcpg_status_t mcpg__rpc_address_parse(const char *text, bool for_bind, mcpg_rpc_address_t *out, char *error,
@@ -82,23 +85,17 @@ mcpg_status_t mcpg__rpc_address_parse(const char *text, bool for_bind, mcpg_rpc_
     if (strncmp(text, "unix:", 5) == 0) return parse_unix(text, out, error, error_cap);
     mcpg_rpc_address_t a;
     memset(&a, 0, sizeof a);
-    if (!split(text, &a))
+    a.is_tls = strncmp(text, "tls:", 4) == 0;
+    if (!split(a.is_tls ? text + 4 : text, &a))
         return refuse(error, error_cap,
-                      "address '%s' is not understood: write 127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/path",
+                      "address '%s' is not understood: write 127.0.0.1:PORT, [::1]:PORT, localhost:PORT, IP:PORT or "
+                      "unix:/path",
                       text);
-    if (!is_loopback(&a)) {
-        if (for_bind)
-            return refuse(error, error_cap,
-                          "bind address '%s' is not loopback and streams are not encrypted yet: bind 127.0.0.1:PORT, "
-                          "[::1]:PORT or "
-                          "unix:/path, and tunnel from other hosts (ssh -L)",
-                          text);
+    if (!judge_host(&a))
         return refuse(error, error_cap,
-                      "coordinator address '%s' is not loopback and streams are not encrypted yet: use 127.0.0.1:PORT, "
-                      "[::1]:PORT or "
-                      "unix:/path, through a tunnel (ssh -L) if the coordinator runs on another host",
+                      "address '%s' is not loopback and not a numeric address: names are not looked up, write the "
+                      "host's IP (see \"getent hosts NAME\")",
                       text);
-    }
     if (!for_bind && a.port == 0)
         return refuse(error, error_cap,
                       "coordinator address '%s' has port 0: give the port that the coordinator printed", text);
@@ -107,9 +104,9 @@ mcpg_status_t mcpg__rpc_address_parse(const char *text, bool for_bind, mcpg_rpc_
 }
 
 size_t mcpg__rpc_address_text(const mcpg_rpc_address_t *a, char *buf, size_t cap) {
-    int n = a->is_unix
-                ? snprintf(buf, cap, "unix:%s", a->path)
-                : snprintf(buf, cap, "%s%s%s:%u", a->is_v6 ? "[" : "", a->host, a->is_v6 ? "]" : "", (unsigned)a->port);
+    int n = a->is_unix ? snprintf(buf, cap, "unix:%s", a->path)
+                       : snprintf(buf, cap, "%s%s%s%s:%u", a->is_tls ? "tls:" : "", a->is_v6 ? "[" : "", a->host,
+                                  a->is_v6 ? "]" : "", (unsigned)a->port);
     return n < 0 ? 0 : (size_t)n;
 }
 

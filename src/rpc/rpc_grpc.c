@@ -1,20 +1,23 @@
 /* rpc_grpc.c: the coordinator's end of the agents' streams on gRPC's C core, and the table of the gRPC transport.
  *
  * One generic method, one bidirectional stream per agent, one completion-queue thread. Never interprets a message,
- * never listens on anything but loopback or a unix socket, and never lets a stranger's bytes reach a stream that is not
- * his.
+ * never listens where rpc_auth.h does not allow it, and never lets a stranger's bytes reach a stream that is not his.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/codec.h"
 #include "common/executor.h"
 #include "rpc/rpc_address.h"
 #include "rpc/rpc_grpc_impl.h"
 #include "rpc/rpc_grpc_listen.h"
+#include "rpc/rpc_grpc_relay.h"
 
 #define MAX_STREAMS ((size_t)4 * MCPG_MAX_RANKS) /* every rank, its replacement, and strangers */
-#define SLOT_BITS   16u                          /* of a connection id; the rest is a serial number */
+#define REFUSAL_CAP 1024u
+#define SLOT_BITS   16u /* of a connection id; the rest is a serial number */
 _Static_assert(MAX_STREAMS <= 1u << SLOT_BITS, "a slot fits");
 
 struct mcpg_rpc_server {
@@ -22,6 +25,9 @@ struct mcpg_rpc_server {
     mcpg_rpc_server_events_t events;
     grpc_server *server;
     mcpg_glisten_t *listener;
+    mcpg_grelay_t *relay; /* NULL: without TLS */
+    mcpg_credentials_t *credentials;
+    mcpg_gauth_t auth;
     mcpg_gop_t accept_op, shutdown_op;
     grpc_call *accept_call;
     grpc_call_details accept_details;
@@ -29,7 +35,7 @@ struct mcpg_rpc_server {
     bool accept_busy, stopping, cancelled_all, shutdown_done;
     uint64_t stop_deadline_us;
     uint32_t reject_count;
-    uint64_t serial;
+    uint64_t serial, refused_count;
     uint32_t free_count;
     uint16_t free_slots[MAX_STREAMS];
     struct peer *slots[MAX_STREAMS];
@@ -40,6 +46,8 @@ typedef struct peer {
     mcpg_gstream_t s; /* first: callbacks cast back */
     mcpg_rpc_server_t *server;
     uint64_t conn;
+    mcpg_rpc_grant_t grant;
+    bool is_refused; /* the owner never hears of it */
     int cancelled;
 } peer_t;
 
@@ -82,6 +90,7 @@ static void peer_over(mcpg_gstream_t *s) {
     uint16_t slot = (uint16_t)(p->conn & ((1u << SLOT_BITS) - 1u));
     server->slots[slot] = NULL;
     server->free_slots[server->free_count++] = slot;
+    if (p->is_refused) return;
     (void)pthread_mutex_unlock(&server->pump.lock);
     server->events.closed(server->events.user, p->conn);
     (void)pthread_mutex_lock(&server->pump.lock);
@@ -105,9 +114,8 @@ static void life_done(mcpg_gop_t *op, bool ok) {
     mcpg__gstream_op_done(s);
 }
 
-/* Answers at once, so that the agent knows that it has a stream; tells the owner; then reads. */
-static void peer_open(peer_t *p) {
-    mcpg_rpc_server_t *server = p->server;
+/* Answers at once, so that the agent knows that it has a stream. */
+static void peer_answer(peer_t *p) {
     mcpg_gstream_t *s = &p->s;
     grpc_metadata mark;
     memset(&mark, 0, sizeof mark);
@@ -126,11 +134,16 @@ static void peer_open(peer_t *p) {
     s->life_op = (mcpg_gop_t){life_done, s};
     mcpg__gstream_batch(s, &s->life_op, &op, 1);
     s->end_op = (mcpg_gop_t){plain_done, s};
+}
+
+/* Tells the owner, then reads. */
+static void peer_open(peer_t *p) {
+    mcpg_rpc_server_t *server = p->server;
     uint64_t conn = p->conn;
     (void)pthread_mutex_unlock(&server->pump.lock);
     server->events.opened(server->events.user, conn);
     (void)pthread_mutex_lock(&server->pump.lock);
-    mcpg__gstream_read(s);
+    mcpg__gstream_read(&p->s);
 }
 
 /* ---- accepting ---- */
@@ -167,9 +180,24 @@ static void reject(mcpg_rpc_server_t *server, grpc_call *call, grpc_status_code 
     MCPG_ASSERT(rc == GRPC_CALL_OK);
 }
 
-static void admit(mcpg_rpc_server_t *server, grpc_call *call, bool is_ours) {
-    if (!is_ours) {
-        reject(server, call, GRPC_STATUS_UNIMPLEMENTED, "only " MCPG_RPC_METHOD " is served here");
+/* One message with the reason, in the owner's language; nothing that the peer sends is read. */
+static void turn_away(peer_t *p, const char *why) {
+    mcpg_rpc_server_t *server = p->server;
+    uint8_t buf[REFUSAL_CAP];
+    p->is_refused = true;
+    uint64_t count = ++server->refused_count;
+    if ((count & (count - 1u)) == 0) /* a stranger must not fill the log: the 1st, 2nd, 4th, 8th, ... */
+        mcpg__log(mcpg__grpc_log(), MCPG_LOG_WARN, "stream_refused count %llu: %s", (unsigned long long)count, why);
+    size_t len = server->events.refusal(server->events.user, why, buf, sizeof buf);
+    mcpg_status_t sent = len > 0 && len <= sizeof buf ? mcpg__gstream_send(&p->s, buf, len) : MCPG_LIMIT;
+    (void)sent; /* the end of the stream says as much as can be said */
+    mcpg__gstream_close(&p->s);
+}
+
+/* why: NULL, or the reason for which the peer may not be here. */
+static void admit(mcpg_rpc_server_t *server, grpc_call *call, const mcpg_rpc_grant_t *grant, const char *why) {
+    if (why != NULL && server->events.refusal == NULL) {
+        reject(server, call, GRPC_STATUS_PERMISSION_DENIED, "these credentials are not accepted here");
         return;
     }
     if (server->stopping) {
@@ -184,9 +212,14 @@ static void admit(mcpg_rpc_server_t *server, grpc_call *call, bool is_ours) {
     uint16_t slot = server->free_slots[--server->free_count];
     p->server = server;
     p->conn = (++server->serial << SLOT_BITS) | slot;
+    p->grant = *grant;
     server->slots[slot] = p;
     mcpg__gstream_init(&p->s, &server->pump, &peer_side, call);
-    peer_open(p);
+    peer_answer(p);
+    if (why == NULL)
+        peer_open(p);
+    else
+        turn_away(p, why);
 }
 
 static void accept_next(mcpg_rpc_server_t *server) {
@@ -205,11 +238,18 @@ static void accept_done(mcpg_gop_t *op, bool ok) {
     mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)op->who;
     grpc_call *call = ok ? server->accept_call : NULL;
     bool is_ours = ok && grpc_slice_str_cmp(server->accept_details.method, MCPG_RPC_METHOD) == 0;
+    mcpg_rpc_grant_t grant;
+    char why[256];
+    bool may_be_here = is_ours && mcpg__gauth_judge(&server->auth, call, &server->accept_meta, &grant, why, sizeof why);
     grpc_call_details_destroy(&server->accept_details);
     grpc_metadata_array_destroy(&server->accept_meta);
     server->accept_busy = false;
     accept_next(server);
-    if (call != NULL) admit(server, call, is_ours);
+    if (call == NULL) return;
+    if (is_ours)
+        admit(server, call, &grant, may_be_here ? NULL : why);
+    else
+        reject(server, call, GRPC_STATUS_UNIMPLEMENTED, "only " MCPG_RPC_METHOD " is served here");
 }
 
 /* ---- start ---- */
@@ -232,6 +272,10 @@ static grpc_server *create_server(void) {
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000),
+        int_arg(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2),
+        int_arg(GRPC_ARG_MAX_METADATA_SIZE, MCPG_RPC_META_BYTES),
+        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000),
+        int_arg(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000), /* without a call: an agent always has one */
     };
     grpc_channel_args args = {.num_args = sizeof list / sizeof list[0], .args = list};
     return grpc_server_create(&args, NULL);
@@ -252,6 +296,7 @@ static void server_turn(mcpg_gpump_t *pump) {
         server->cancelled_all = true;
         grpc_server_cancel_all_calls(server->server);
     }
+    if (is_late && server->relay != NULL) mcpg__grelay_cut(server->relay);
     if (is_late) mcpg__glisten_cut(server->listener);
     if (server->shutdown_done && pump->streams == NULL && server->reject_count == 0 && !server->accept_busy)
         mcpg__gpump_shutdown_cq(pump);
@@ -271,13 +316,16 @@ static void abandon(mcpg_rpc_server_t *server) {
 static void free_server(mcpg_rpc_server_t *server) {
     grpc_server_destroy(server->server);
     mcpg__gpump_fini(&server->pump);
+    mcpg__grelay_free(server->relay);
     mcpg__glisten_free(server->listener);
+    mcpg__credentials_unref(server->credentials);
     free(server);
     mcpg__grpc_end();
 }
 
 static void server_stop(mcpg_rpc_server_t *server) {
     if (server == NULL) return;
+    mcpg__grelay_stop(server->relay);
     mcpg__glisten_stop(server->listener);
     (void)pthread_mutex_lock(&server->pump.lock);
     server->stopping = true;
@@ -290,8 +338,40 @@ static void server_stop(mcpg_rpc_server_t *server) {
     free_server(server);
 }
 
-static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out,
-                           char *error, size_t error_cap) {
+static mcpg_rpc_server_t *alloc_server(const mcpg_rpc_server_events_t *events, mcpg_credentials_t *credentials) {
+    mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)calloc(1, sizeof *server);
+    if (server == NULL) return NULL;
+    server->events = *events;
+    server->credentials = mcpg__credentials_ref(credentials);
+    server->accept_op = (mcpg_gop_t){accept_done, server};
+    server->shutdown_op = (mcpg_gop_t){shutdown_done, server};
+    for (size_t i = 0; i < MAX_STREAMS; i++)
+        server->free_slots[server->free_count++] = (uint16_t)(MAX_STREAMS - 1u - i);
+    return server;
+}
+
+/* Before gRPC starts: the socket at the real address; with TLS gRPC's own behind it. */
+static mcpg_status_t open_listener(mcpg_rpc_server_t *server, const mcpg_rpc_address_t *address, char *error,
+                                   size_t error_cap) {
+    MCPG_TRY(mcpg__gauth_init(&server->auth, server->credentials, address->is_tls, error, error_cap));
+    MCPG_TRY(mcpg__glisten_open(address, &server->listener, error, error_cap));
+    if (!address->is_tls) return MCPG_OK;
+    grpc_server_credentials *creds = mcpg__gauth_server(server->credentials);
+    mcpg_status_t status = mcpg__grelay_open(server->server, creds, &server->relay, error, error_cap);
+    grpc_server_credentials_release(creds);
+    return status;
+}
+
+static mcpg_status_t start_listener(mcpg_rpc_server_t *server) {
+    if (server->relay == NULL) return mcpg__glisten_start(server->listener, server->server);
+    int fd = mcpg__glisten_take(server->listener);
+    mcpg_status_t status = mcpg__grelay_start(server->relay, fd, true);
+    if (status != MCPG_OK) (void)close(fd);
+    return status;
+}
+
+static mcpg_status_t serve(const char *bind, mcpg_credentials_t *credentials, const mcpg_rpc_server_events_t *events,
+                           mcpg_rpc_server_t **out, char *error, size_t error_cap) {
     char unused[1];
     if (error == NULL || error_cap == 0) {
         error = unused;
@@ -299,19 +379,15 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     }
     mcpg_rpc_address_t address;
     MCPG_TRY(mcpg__rpc_address_parse(bind, true, &address, error, error_cap));
-    mcpg_rpc_server_t *server = (mcpg_rpc_server_t *)calloc(1, sizeof *server);
+    MCPG_TRY(mcpg__rpc_policy(&address, credentials, true, &address.is_tls, error, error_cap));
+    mcpg_rpc_server_t *server = alloc_server(events, credentials);
     if (server == NULL) return MCPG_NO_MEMORY;
-    server->events = *events;
-    server->accept_op = (mcpg_gop_t){accept_done, server};
-    server->shutdown_op = (mcpg_gop_t){shutdown_done, server};
-    for (size_t i = 0; i < MAX_STREAMS; i++)
-        server->free_slots[server->free_count++] = (uint16_t)(MAX_STREAMS - 1u - i);
     mcpg__grpc_begin();
     mcpg_status_t status = mcpg__gpump_init(&server->pump, server_turn);
     if (status != MCPG_OK) goto err_end;
     server->server = create_server();
     grpc_server_register_completion_queue(server->server, server->pump.cq, NULL);
-    status = mcpg__glisten_open(&address, &server->listener, error, error_cap);
+    status = open_listener(server, &address, error, error_cap);
     if (status != MCPG_OK) goto err_abandon;
     grpc_server_start(server->server);
     status = mcpg__gpump_start(&server->pump, "mcpg-rpc-srv");
@@ -319,7 +395,7 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
     (void)pthread_mutex_lock(&server->pump.lock);
     accept_next(server);
     (void)pthread_mutex_unlock(&server->pump.lock);
-    status = mcpg__glisten_start(server->listener, server->server);
+    status = start_listener(server);
     if (status != MCPG_OK) goto err_stop;
     *out = server;
     return MCPG_OK;
@@ -333,6 +409,7 @@ err_abandon:
     free_server(server);
     return status;
 err_end:
+    mcpg__credentials_unref(server->credentials);
     free(server);
     mcpg__grpc_end();
     return status;
@@ -352,6 +429,25 @@ static mcpg_status_t server_send(mcpg_rpc_server_t *server, uint64_t conn, const
     return status;
 }
 
+static mcpg_status_t server_may_speak(mcpg_rpc_server_t *server, uint64_t conn, uint32_t rank, char *why,
+                                      size_t why_cap) {
+    char granted[96];
+    (void)pthread_mutex_lock(&server->pump.lock);
+    const peer_t *p = find(server, conn);
+    mcpg_status_t status = p == NULL ? MCPG_NOT_FOUND : MCPG_OK;
+    if (p != NULL && !mcpg__grant_has(&p->grant, rank)) {
+        status = MCPG_NOT_PERMITTED;
+        mcpg__grant_text(&p->grant, granted, sizeof granted);
+    }
+    (void)pthread_mutex_unlock(&server->pump.lock);
+    if (status == MCPG_NOT_PERMITTED)
+        (void)snprintf(why, why_cap,
+                       "this process's certificate is for %s, not for rank %u: give it that rank's own certificate "
+                       "(MOONCAKE_TLS_CERT, MOONCAKE_TLS_KEY)",
+                       granted, rank);
+    return status;
+}
+
 static void server_close(mcpg_rpc_server_t *server, uint64_t conn) {
     (void)pthread_mutex_lock(&server->pump.lock);
     peer_t *p = find(server, conn);
@@ -365,6 +461,7 @@ const mcpg_rpc_ops_t *mcpg__rpc_grpc(void) {
         .serve = serve,
         .server_address = server_address,
         .server_send = server_send,
+        .server_may_speak = server_may_speak,
         .server_close = server_close,
         .server_stop = server_stop,
         .client_create = mcpg__grpc_client_create,

@@ -19,6 +19,9 @@ struct mcpg_rpc_client {
     mcpg_gpump_t pump; /* first: turn() casts back */
     mcpg_rpc_client_events_t events;
     char target[160];
+    mcpg_credentials_t *credentials;
+    grpc_channel_credentials *channel_creds;
+    bool use_tls;
     link_t *link; /* the open stream, or NULL */
     bool destroying;
 };
@@ -31,6 +34,7 @@ struct link {
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
+    grpc_slice token;     /* empty: none is shown */
     bool connected, left; /* left: closed by this side */
 };
 
@@ -59,6 +63,7 @@ static mcpg_status_t reason(const link_t *l) {
     if (l->status == GRPC_STATUS_OK) return l->connected ? MCPG_OK : MCPG_NOT_SUPPORTED;
     if (l->status == GRPC_STATUS_UNIMPLEMENTED) return MCPG_NOT_SUPPORTED;
     if (l->status == GRPC_STATUS_RESOURCE_EXHAUSTED) return MCPG_LIMIT;
+    if (l->status == GRPC_STATUS_PERMISSION_DENIED) return MCPG_NOT_PERMITTED;
     return MCPG_UNAVAILABLE;
 }
 
@@ -68,6 +73,7 @@ static void free_link(link_t *l) {
     grpc_metadata_array_destroy(&l->initial);
     grpc_metadata_array_destroy(&l->trailing);
     grpc_slice_unref(l->details);
+    grpc_slice_unref(l->token);
     free(l);
 }
 
@@ -126,9 +132,15 @@ static void link_start(link_t *l) {
     s->start_op = (mcpg_gop_t){start_done, l};
     s->life_op = (mcpg_gop_t){life_done, s};
     s->end_op = (mcpg_gop_t){end_done, s};
+    grpc_metadata shown;
+    memset(&shown, 0, sizeof shown);
+    shown.key = grpc_slice_from_static_string(MCPG_RPC_TOKEN_KEY);
+    shown.value = l->token;
     grpc_op ops[2];
     memset(ops, 0, sizeof ops);
     ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[0].data.send_initial_metadata.count = GRPC_SLICE_LENGTH(l->token) > 0 ? 1 : 0;
+    ops[0].data.send_initial_metadata.metadata = &shown;
     ops[0].flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY | GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     ops[1].op = GRPC_OP_RECV_INITIAL_METADATA;
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &l->initial;
@@ -151,7 +163,18 @@ static grpc_arg int_arg(const char *key, int value) {
     return arg;
 }
 
-static grpc_channel *create_channel(const char *target) {
+static grpc_arg name_arg(void) {
+    static char server_name[] = MCPG_RPC_SERVER_NAME;
+    static char key[] = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG;
+    grpc_arg arg;
+    memset(&arg, 0, sizeof arg);
+    arg.type = GRPC_ARG_STRING;
+    arg.key = key;
+    arg.value.string = server_name;
+    return arg;
+}
+
+static grpc_channel *create_channel(const mcpg_rpc_client_t *client) {
     grpc_arg list[] = {
         int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         int_arg(GRPC_ARG_ENABLE_RETRIES, 0), /* a replayed stream would repeat messages */
@@ -165,12 +188,11 @@ static grpc_channel *create_channel(const char *target) {
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        int_arg(GRPC_ARG_MAX_METADATA_SIZE, MCPG_RPC_META_BYTES),
+        name_arg(), /* last: of use to TLS only */
     };
-    grpc_channel_args args = {.num_args = sizeof list / sizeof list[0], .args = list};
-    grpc_channel_credentials *creds = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(target, creds, &args);
-    grpc_channel_credentials_release(creds);
-    return channel;
+    grpc_channel_args args = {.num_args = sizeof list / sizeof list[0] - (client->use_tls ? 0u : 1u), .args = list};
+    return grpc_channel_create(client->target, client->channel_creds, &args);
 }
 
 static void client_turn(mcpg_gpump_t *pump) {
@@ -178,10 +200,21 @@ static void client_turn(mcpg_gpump_t *pump) {
     if (client->destroying && pump->streams == NULL) mcpg__gpump_shutdown_cq(pump);
 }
 
-mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_client_events_t *events,
-                                       mcpg_rpc_client_t **out, char *error, size_t error_cap) {
+static void free_client(mcpg_rpc_client_t *client) {
+    grpc_channel_credentials_release(client->channel_creds);
+    mcpg__credentials_unref(client->credentials);
+    free(client);
+    mcpg__grpc_end();
+}
+
+mcpg_status_t mcpg__grpc_client_create(const char *address, mcpg_credentials_t *credentials,
+                                       const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
+                                       size_t error_cap) {
     mcpg_rpc_address_t parsed;
+    bool use_tls = false;
     MCPG_TRY(mcpg__rpc_address_parse(address, false, &parsed, error, error_cap));
+    MCPG_TRY(mcpg__rpc_policy(&parsed, credentials, false, &use_tls, error, error_cap));
+    parsed.is_tls = false; /* gRPC's name for the place has no such word */
     mcpg_rpc_client_t *client = (mcpg_rpc_client_t *)calloc(1, sizeof *client);
     if (client == NULL) return MCPG_NO_MEMORY;
     client->events = *events;
@@ -190,6 +223,9 @@ mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_clien
                         : mcpg__rpc_copy_text(parsed.is_v6 ? "ipv6:" : "ipv4:", client->target, sizeof client->target);
     (void)mcpg__rpc_address_text(&parsed, client->target + scheme, sizeof client->target - scheme);
     mcpg__grpc_begin();
+    client->use_tls = use_tls;
+    client->credentials = mcpg__credentials_ref(credentials);
+    client->channel_creds = mcpg__gauth_channel(credentials, use_tls);
     mcpg_status_t status = mcpg__gpump_init(&client->pump, client_turn);
     if (status != MCPG_OK) goto err_end;
     status = mcpg__gpump_start(&client->pump, "mcpg-rpc-cli");
@@ -201,8 +237,7 @@ err_fini:
     grpc_completion_queue_shutdown(client->pump.cq);
     mcpg__gpump_fini(&client->pump);
 err_end:
-    free(client);
-    mcpg__grpc_end();
+    free_client(client);
     return status;
 }
 
@@ -212,10 +247,12 @@ static mcpg_status_t connect_locked(mcpg_rpc_client_t *client) {
     link_t *l = (link_t *)calloc(1, sizeof *l);
     if (l == NULL) return MCPG_NO_MEMORY;
     l->client = client;
-    l->channel = create_channel(client->target);
+    l->channel = create_channel(client);
     grpc_metadata_array_init(&l->initial);
     grpc_metadata_array_init(&l->trailing);
     l->details = grpc_empty_slice();
+    const mcpg_secret_t *token = mcpg__credentials_token(client->credentials);
+    l->token = token != NULL ? grpc_slice_from_copied_buffer(token->bytes, token->len) : grpc_empty_slice();
     grpc_call *call = grpc_channel_create_call(l->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->pump.cq,
                                                grpc_slice_from_static_string(MCPG_RPC_METHOD), NULL,
                                                gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
@@ -270,6 +307,5 @@ void mcpg__grpc_client_destroy(mcpg_rpc_client_t *client) {
     (void)pthread_mutex_unlock(&client->pump.lock);
     mcpg__gpump_join(&client->pump);
     mcpg__gpump_fini(&client->pump);
-    free(client);
-    mcpg__grpc_end();
+    free_client(client);
 }

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "common/base.h"
+#include "common/log.h"
 #include "rpc/rpc.h"
 
 #define MCPG_RPC_OUT_COUNT  4096u             /* messages that may wait in one stream */
@@ -20,7 +21,9 @@
 #define MCPG_RPC_FLUSH_US   1000000u /* an orderly close waits this long for the peer, then breaks the stream */
 #define MCPG_RPC_REOFFER_US 2000u    /* a message that the receiver refused is offered again after this */
 #define MCPG_RPC_METHOD     "/mooncake.pg.Coordinator/Attach"
-#define MCPG_RPC_MARK       "mooncake-pg" /* initial metadata of a real coordinator's answer */
+#define MCPG_RPC_MARK       "mooncake-pg"    /* initial metadata of a real coordinator's answer */
+#define MCPG_RPC_TOKEN_KEY  "mooncake-token" /* initial metadata of a call */
+#define MCPG_RPC_META_BYTES 8192
 
 #define MCPG_RPC_BROKEN_OFF "stream broken off by its owner"
 
@@ -99,10 +102,26 @@ void mcpg__gstream_op_done(mcpg_gstream_t *s); /* end of each op's done: may fre
 /* Library start and end, in pairs; routes gRPC's log away from stderr. */
 void mcpg__grpc_begin(void);
 void mcpg__grpc_end(void);
+const mcpg_log_t *mcpg__grpc_log(void);
+
+/* rpc_grpc_auth.c: credentials as gRPC takes them, and who a call is from. */
+grpc_server_credentials *mcpg__gauth_server(const mcpg_credentials_t *c);
+grpc_channel_credentials *mcpg__gauth_channel(const mcpg_credentials_t *c, bool use_tls);
+typedef struct {
+    bool needs_cert;
+    const mcpg_secret_t *token; /* NULL: none is asked for; borrows from the credentials */
+    char job[MCPG_RPC_JOB_CAP]; /* "": any of those that the CA signs for */
+} mcpg_gauth_t;
+MCPG_MUST_USE mcpg_status_t mcpg__gauth_init(mcpg_gauth_t *a, mcpg_credentials_t *c, bool use_tls, char *error,
+                                             size_t error_cap);
+/* False: why gets the sentence. */
+bool mcpg__gauth_judge(const mcpg_gauth_t *a, grpc_call *call, const grpc_metadata_array *meta, mcpg_rpc_grant_t *grant,
+                       char *why, size_t why_cap);
 
 /* rpc_grpc_client.c */
-mcpg_status_t mcpg__grpc_client_create(const char *address, const mcpg_rpc_client_events_t *events,
-                                       mcpg_rpc_client_t **out, char *error, size_t error_cap);
+mcpg_status_t mcpg__grpc_client_create(const char *address, mcpg_credentials_t *credentials,
+                                       const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
+                                       size_t error_cap);
 mcpg_status_t mcpg__grpc_client_connect(mcpg_rpc_client_t *client);
 mcpg_status_t mcpg__grpc_client_send(mcpg_rpc_client_t *client, const uint8_t *buf, size_t len);
 void mcpg__grpc_client_disconnect(mcpg_rpc_client_t *client);

@@ -1,5 +1,5 @@
-/* rpc_grpc_listen.c: listens on loopback or a unix path, hands connections to gRPC, can cut them. Never reads or writes
- * a byte of them. */
+/* rpc_grpc_listen.c: listens, hands plaintext connections to gRPC, can cut them. Never reads or writes a byte of them.
+ */
 #include "rpc/rpc_grpc_listen.h"
 
 #include <arpa/inet.h>
@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,9 +24,12 @@
 
 #include "rpc/rpc_grpc_impl.h"
 
-#define MAX_CONNECTIONS (6u * MCPG_MAX_RANKS) /* more than there may be streams: strangers need some, too */
-#define PAUSE_MS        100                   /* out of descriptors: look again after this */
-#define FIXED           2u                    /* places 0 and 1 of the poll set: wake_fd and listen_fd */
+#define MAX_CONNECTIONS (2u * MCPG_MAX_RANKS) /* every rank, and as many strangers */
+#define MIN_CONNECTIONS 32u
+#define OWN_FDS         256u /* descriptors that are left to the rest of the process */
+#define FDS_EACH        2u
+#define PAUSE_MS        100 /* out of descriptors: look again after this */
+#define FIXED           2u  /* places 0 and 1 of the poll set: wake_fd and listen_fd */
 
 struct mcpg_glisten {
     mcpg_rpc_address_t address;
@@ -34,6 +38,7 @@ struct mcpg_glisten {
     grpc_server_credentials *creds;
     pthread_t thread;
     bool is_running;
+    uint32_t limit;
     uint32_t count; /* of connections; accepting thread, after it the one that stops */
     struct pollfd polls[FIXED + MAX_CONNECTIONS];
 };
@@ -87,7 +92,7 @@ static socklen_t to_sockaddr(const mcpg_rpc_address_t *a, struct sockaddr_storag
         struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
         v6->sin6_family = AF_INET6;
         v6->sin6_port = htons(a->port);
-        v6->sin6_addr = in6addr_loopback;
+        (void)inet_pton(AF_INET6, a->host, &v6->sin6_addr);
         return sizeof *v6;
     }
     struct sockaddr_in *v4 = (struct sockaddr_in *)out;
@@ -127,6 +132,7 @@ mcpg_status_t mcpg__glisten_open(const mcpg_rpc_address_t *address, mcpg_glisten
     if (l == NULL) return MCPG_NO_MEMORY;
     l->address = *address;
     l->listen_fd = l->lock_fd = -1;
+    l->limit = mcpg__gconn_limit(FDS_EACH);
     l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     mcpg_status_t status = l->wake_fd < 0 ? MCPG_SYSTEM : MCPG_OK;
     if (status == MCPG_OK && address->is_unix) status = lock_unix(l, error, error_cap);
@@ -150,7 +156,29 @@ const mcpg_rpc_address_t *mcpg__glisten_address(const mcpg_glisten_t *l) {
     return &l->address;
 }
 
+int mcpg__glisten_take(mcpg_glisten_t *l) {
+    int fd = l->listen_fd;
+    l->listen_fd = -1;
+    return fd;
+}
+
+uint32_t mcpg__gconn_limit(uint32_t fds_each) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur > (rlim_t)MAX_CONNECTIONS * fds_each + OWN_FDS)
+        return MAX_CONNECTIONS;
+    uint32_t limit = r.rlim_cur > OWN_FDS ? ((uint32_t)r.rlim_cur - OWN_FDS) / fds_each : 0;
+    return limit > MIN_CONNECTIONS ? limit : MIN_CONNECTIONS;
+}
+
 /* ---- accepting ---- */
+
+/* A unix socket's mode keeps others out already; whoever got the descriptor in another way is asked who he is. */
+static bool is_same_user(const mcpg_glisten_t *l, int fd) {
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (!l->address.is_unix) return true;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+}
 
 static void prepare(const mcpg_glisten_t *l, int fd) {
     if (l->address.is_unix) return;
@@ -163,7 +191,8 @@ static bool accept_some(mcpg_glisten_t *l) {
     for (uint32_t i = 0; i < 64; i++) { /* bounded: others get their turn, poll comes back at once */
         int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-        int twin = l->count < MAX_CONNECTIONS ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+        bool is_welcome = l->count < l->limit && is_same_user(l, fd);
+        int twin = is_welcome ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (twin < 0) {
             (void)close(fd);
             continue;

@@ -18,6 +18,8 @@ typedef struct mcpg_glisten mcpg_glisten_t;
 MCPG_MUST_USE mcpg_status_t mcpg__glisten_open(const mcpg_rpc_address_t *address, mcpg_glisten_t **out, char *error,
                                                size_t error_cap);
 const mcpg_rpc_address_t *mcpg__glisten_address(const mcpg_glisten_t *l);
+int mcpg__glisten_take(mcpg_glisten_t *l); /* the listening descriptor, for one who accepts himself; -1 afterwards */
+uint32_t mcpg__gconn_limit(uint32_t fds_each); /* connections that there may be, by rank count and "ulimit -n" */
 MCPG_MUST_USE mcpg_status_t mcpg__glisten_start(mcpg_glisten_t *l,
                                                 grpc_server *server); /* begins to accept, on a thread of its own */
 void mcpg__glisten_stop(mcpg_glisten_t *l);                           /* accepts no more, joins */

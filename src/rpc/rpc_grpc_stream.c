@@ -17,6 +17,9 @@
 /* ---- library ---- */
 
 static mcpg_log_t grpc_log;
+const mcpg_log_t *mcpg__grpc_log(void) {
+    return &grpc_log;
+}
 
 /* gRPC would write to stderr of somebody's training job; its errors are of interest only with MOONCAKE_LOG=debug. */
 static void route_log(gpr_log_func_args *args) {

@@ -353,8 +353,10 @@ static mcpg_status_t start_thread(pthread_cond_t *cond, pthread_t *thread, void 
     return MCPG_SYSTEM;
 }
 
-static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *events, mcpg_rpc_server_t **out,
-                           char *error, size_t error_cap) {
+/* Within one process there is nobody to keep out. */
+static mcpg_status_t serve(const char *bind, mcpg_credentials_t *credentials, const mcpg_rpc_server_events_t *events,
+                           mcpg_rpc_server_t **out, char *error, size_t error_cap) {
+    (void)credentials;
     MCPG_TRY(check_name(bind, error, error_cap));
     mcpg_rpc_server_t *s = (mcpg_rpc_server_t *)calloc(1, sizeof *s);
     if (s == NULL) return MCPG_NO_MEMORY;
@@ -383,6 +385,15 @@ static mcpg_status_t serve(const char *bind, const mcpg_rpc_server_events_t *eve
 
 static size_t server_address(const mcpg_rpc_server_t *s, char *buf, size_t cap) {
     return mcpg__rpc_copy_text(s->address, buf, cap);
+}
+
+static mcpg_status_t server_may_speak(mcpg_rpc_server_t *s, uint64_t conn, uint32_t rank, char *why, size_t why_cap) {
+    (void)s;
+    (void)conn;
+    (void)rank;
+    (void)why;
+    (void)why_cap;
+    return MCPG_OK;
 }
 
 static pipe_t *find_pipe(const mcpg_rpc_server_t *s, uint64_t conn) {
@@ -434,8 +445,10 @@ static void server_stop(mcpg_rpc_server_t *s) {
     free(s);
 }
 
-static mcpg_status_t client_create(const char *address, const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out,
-                                   char *error, size_t error_cap) {
+static mcpg_status_t client_create(const char *address, mcpg_credentials_t *credentials,
+                                   const mcpg_rpc_client_events_t *events, mcpg_rpc_client_t **out, char *error,
+                                   size_t error_cap) {
+    (void)credentials;
     MCPG_TRY(check_name(address, error, error_cap));
     mcpg_rpc_client_t *c = (mcpg_rpc_client_t *)calloc(1, sizeof *c);
     if (c == NULL) return MCPG_NO_MEMORY;
@@ -537,6 +550,7 @@ const mcpg_rpc_ops_t *mcpg__rpc_inproc(void) {
         .serve = serve,
         .server_address = server_address,
         .server_send = server_send,
+        .server_may_speak = server_may_speak,
         .server_close = server_close,
         .server_stop = server_stop,
         .client_create = client_create,

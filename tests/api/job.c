@@ -46,6 +46,7 @@ void job_begin_bare(job_t *job, const char *role, uint32_t world, const char *op
 void job_begin(job_t *job, const char *role, uint32_t world, const char *option) {
     job_begin_bare(job, role, world, option);
     mcpg_coordinator_config_t c = MCPG_COORDINATOR_CONFIG_INITIALIZER;
+    c.fresh = true;
     char error[512];
     if (mcpg_coordinator_start(&c, &job->coordinator, error, sizeof(error)) != MCPG_OK)
         job_fail(job, "no coordinator:", error);

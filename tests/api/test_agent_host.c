@@ -17,6 +17,7 @@
 #include "common/codec.h"
 #include "common/eventlog.h"
 #include "common/executor.h"
+#include "tools/log_replay.h"
 
 #define WAIT_US 5000000u
 
@@ -123,7 +124,7 @@ static void serve(uint64_t term) {
     mcpg_rpc_server_events_t ev = {
         .user = (void *)(uintptr_t)term, .opened = srv_opened, .message = srv_message, .closed = srv_closed};
     char error[256];
-    assert_int_equal(mcpg__rpc_inproc()->serve("inproc:0", &ev, &W.server, error, sizeof(error)), MCPG_OK);
+    assert_int_equal(mcpg__rpc_inproc()->serve("inproc:0", NULL, &ev, &W.server, error, sizeof(error)), MCPG_OK);
     (void)mcpg__rpc_inproc()->server_address(W.server, W.address, sizeof(W.address));
 }
 
@@ -151,7 +152,8 @@ static void dp_gone(void *dp, mcpg_gid_t gid) {
     (void)dp, (void)gid;
     see("dp:gone");
 }
-static uint64_t dp_hold(void *dp, mcpg_gid_t gid) {
+static uint64_t dp_hold(void *dp, mcpg_gid_t gid, bool *steps_out) {
+    *steps_out = false;
     (void)dp, (void)gid;
     see("dp:hold");
     return W.hold_seq;
@@ -172,8 +174,16 @@ static void dp_resolve(void *dp, mcpg_gid_t gid, uint64_t id, mcpg_status_t s) {
     (void)dp, (void)gid, (void)id, (void)s;
     see("dp:resolve");
 }
-static const mcpg_dp_ops_t DP = {dp_open, dp_close,   dp_check,   dp_group, dp_gone,
-                                 dp_hold, dp_release, dp_install, dp_fence, dp_resolve};
+static void dp_ask_view(void *dp, mcpg_gid_t gid, mcpg_view_id_t view) {
+    (void)dp, (void)gid, (void)view;
+    see("dp:ask");
+}
+static void dp_tell_view(void *dp, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes, size_t len) {
+    (void)dp, (void)rank, (void)inc, (void)bytes, (void)len;
+    see("dp:tell");
+}
+static const mcpg_dp_ops_t DP = {dp_open,    dp_close,   dp_check, dp_group,   dp_gone,     dp_hold,
+                                 dp_release, dp_install, dp_fence, dp_resolve, dp_ask_view, dp_tell_view};
 
 static void on_attached(void *user, mcpg_incarnation_t inc) {
     (void)user;
@@ -211,7 +221,8 @@ static mcpg_status_t start(const char *address, uint64_t attach_us, mcpg_agent_h
                                     .max_reports = 8,
                                     .attach_timeout_us = attach_us,
                                     .seed = 1};
-    c.agent.timers = (mcpg_timers_t){200000, 2000000, 5000000, 1000000, 2000000, 30000000, 1000000, 10000000};
+    c.agent.timers = (mcpg_timers_t){200000,  2000000,  5000000, 1000000, 2000000, 30000000,
+                                     1000000, 10000000, 2000000, 1200000, 20000,   2000000};
     c.event_log_dir = W.log_dir;
     mcpg__log_init(&c.log, NULL, NULL, "test");
     return mcpg__agent_host_start(&c, out, error, cap);
@@ -356,53 +367,6 @@ static void test_hold_is_answered_and_installed(void **state) {
 
 /* ---- the event log of a run, stepped again by a fresh machine ---- */
 
-typedef struct {
-    mcpg_agent_t *machine;
-    void *mem;
-    mcpg_agent_effects_t fx;
-    uint8_t *scratch;
-    uint32_t events, effects;
-} replay_t;
-
-static void replay_config(replay_t *r, const mcpg_record_t *rec) {
-    mcpg_agent_config_t config;
-    assert_int_equal(mcpg__agent_config_decode(rec->payload, rec->len, &config), MCPG_OK);
-    size_t size = mcpg_agent_size(&config);
-    r->mem = calloc(1, size);
-    assert_non_null(r->mem);
-    mcpg_agent_effects_worst(&config, &r->fx.cap, &r->fx.arena_cap);
-    r->fx.items = calloc(r->fx.cap, sizeof(*r->fx.items));
-    r->fx.arena = calloc(1, r->fx.arena_cap);
-    r->scratch = malloc(MCPG_MSG_CAP + 4096u);
-    assert_int_equal(mcpg_agent_init(r->mem, size, &config, &r->machine), MCPG_OK);
-}
-
-static bool replay_record(void *user, const mcpg_record_t *rec) {
-    static uint8_t mem[65536];
-    replay_t *r = user;
-    if (rec->kind == MCPG_REC_CONFIG) replay_config(r, rec);
-    if (rec->kind == MCPG_REC_EVENT) {
-        mcpg_arena_t arena = {.base = mem, .cap = sizeof(mem)};
-        mcpg_down_msg_t msg;
-        mcpg_agent_event_t ev;
-        memset(&ev, 0, sizeof(ev));
-        ev.now = rec->now;
-        ev.kind = (mcpg_agent_ev_kind_t)rec->flags;
-        assert_int_equal(mcpg__agent_event_decode(rec->payload, rec->len, &arena, &msg, &ev), MCPG_OK);
-        mcpg_agent_effects_reset(&r->fx);
-        assert_int_equal(mcpg_agent_step(r->machine, &ev, &r->fx), MCPG_OK);
-        r->events++;
-    }
-    if (rec->kind == MCPG_REC_EFFECTS) {
-        uint32_t crc = 0;
-        assert_int_equal(rec->len, 4);
-        for (uint32_t i = 0; i < 4; i++) crc |= (uint32_t)rec->payload[i] << (8u * i);
-        assert_int_equal(crc, mcpg__agent_effects_crc(&r->fx, r->scratch, MCPG_MSG_CAP + 4096u));
-        r->effects++;
-    }
-    return true;
-}
-
 static void test_event_log_replays_bit_for_bit(void **state) {
     (void)state;
     char dir[] = "/tmp/mcpg-log-XXXXXX", path[512];
@@ -410,21 +374,22 @@ static void test_event_log_replays_bit_for_bit(void **state) {
     assert_non_null(W.log_dir);
     run_a_group();
     (void)snprintf(path, sizeof(path), "%s/agent-1-4242-00000063.0", dir);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    static uint8_t file[16u << 20];
-    size_t len = fread(file, 1, sizeof(file), f);
-    (void)fclose(f);
-    replay_t r = {.machine = NULL};
-    uint64_t count = 0;
-    mcpg_eventlog_machine_t machine;
-    assert_int_equal(mcpg__eventlog_read(file, len, replay_record, &r, &count, &machine), MCPG_OK);
-    assert_int_equal(machine, MCPG_LOG_AGENT);
-    assert_true(r.events >= 8 && r.effects == r.events);
-    free(r.mem);
-    free(r.fx.items);
-    free(r.fx.arena);
-    free(r.scratch);
+    mcpg_log_file_t log;
+    mcpg_replay_t r;
+    char error[512] = "", prefix[512];
+    (void)snprintf(prefix, sizeof(prefix), "%.*s", (int)strlen(path) - 2, path);
+    if (!mcpg__log_file_load(prefix, &log, error, sizeof(error))) fail_msg("%s", error);
+    assert_int_equal(log.segment[0].header.machine, MCPG_LOG_AGENT);
+    if (!mcpg__replay_open(&r, &log, true, error, sizeof(error))) fail_msg("%s", error);
+    mcpg_replay_found_t found;
+    do {
+        found = mcpg__replay_next(&r, NULL, NULL);
+        if (found == MCPG_REPLAY_DIFFERS || found == MCPG_REPLAY_BROKEN) fail_msg("%s", r.problem);
+        assert_true(r.has_effects);
+    } while (found == MCPG_REPLAY_EVENT);
+    assert_true(r.events >= 8);
+    mcpg__replay_close(&r);
+    mcpg__log_file_free(&log);
     (void)unlink(path);
     path[strlen(path) - 1] = '1';
     (void)unlink(path);
@@ -476,7 +441,7 @@ static void test_move_to_another_coordinator(void **state) {
     mcpg_rpc_server_t *first = W.server;
     serve(2);
     char error[256] = "";
-    assert_int_equal(mcpg__agent_host_move(h, W.address, error, sizeof(error)), MCPG_OK);
+    assert_int_equal(mcpg__agent_host_move(h, W.address, NULL, error, sizeof(error)), MCPG_OK);
     assert_true(wait_for("lost"));
     assert_true(wait_for("back"));
     assert_true(wait_for("attached=2.7"));

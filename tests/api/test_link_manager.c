@@ -9,6 +9,9 @@
 
 #include "agent/link_manager.h"
 
+#define RETRY_US     20000u
+#define RETRY_MAX_US 2000000u
+
 typedef struct {
     uint32_t opens, closes, checks, deaths;
     mcpg_dp_peer_t last_open;
@@ -50,7 +53,7 @@ static int setup(void **state) {
     static world_t w;
     memset(&w, 0, sizeof(w));
     mcpg_link_manager_out_t out = {&w, on_open, on_close, on_check, on_event, on_death};
-    assert_int_equal(mcpg__link_manager_create(&out, 8, &w.m), MCPG_OK);
+    assert_int_equal(mcpg__link_manager_create(&out, 8, (mcpg_link_retry_t){RETRY_US, RETRY_MAX_US}, &w.m), MCPG_OK);
     *state = &w;
     return 0;
 }
@@ -181,15 +184,15 @@ static void test_a_doubted_link_is_checked_until_it_answers(void **state) {
     check(w, 8, 100);
     mcpg__link_manager_checked(w->m, PEER, INC, 8, false, (mcpg_time_t){1000000});
     expect_event(w, 1, MCPG_LINK_LOST, 8);
-    mcpg__link_manager_timer(w->m, (mcpg_time_t){1000000 + MCPG_LINK_RETRY_FIRST_US - 1});
+    mcpg__link_manager_timer(w->m, (mcpg_time_t){1000000 + RETRY_US - 1});
     assert_int_equal(w->checks, 1);
-    assert_int_equal(next(w), 1000000 + MCPG_LINK_RETRY_FIRST_US);
+    assert_int_equal(next(w), 1000000 + RETRY_US);
     mcpg__link_manager_timer(w->m, (mcpg_time_t){next(w)});
     assert_int_equal(w->checks, 2);
     assert_true(w->last_check == MCPG_LINK_RECHECK);
     mcpg__link_manager_checked(w->m, PEER, INC, MCPG_LINK_RECHECK, false, (mcpg_time_t){2000000});
     assert_int_equal(w->event_count, 2); /* LOST was said already */
-    assert_int_equal(next(w), 2000000 + 2 * MCPG_LINK_RETRY_FIRST_US);
+    assert_int_equal(next(w), 2000000 + 2 * RETRY_US);
     want(w, INC, 2000001);
     assert_int_equal(w->event_count, 2); /* not taken for up before it answered */
     mcpg__link_manager_timer(w->m, (mcpg_time_t){next(w)});

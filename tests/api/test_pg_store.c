@@ -221,6 +221,7 @@ static void store_lost_under_the_host(void **state) {
 static void store_and_coordinator_lost(void **state) {
     fake_store_t *s = *state;
     mcpg_coordinator_config_t config = MCPG_COORDINATOR_CONFIG_INITIALIZER;
+    config.fresh = true;
     config.log = quiet;
     mcpg_coordinator_t *coordinator = NULL;
     char error[512] = "", address[256];

@@ -61,13 +61,14 @@ static bool wait_for(const bool *flag) {
 static void test_version_mismatch(void **state) {
     (void)state;
     mcpg_coordinator_config_t config = MCPG_COORDINATOR_CONFIG_INITIALIZER;
+    config.fresh = true;
     mcpg_coordinator_t *coordinator = NULL;
     char error[512] = "", address[128];
     assert_int_equal(mcpg_coordinator_start(&config, &coordinator, error, sizeof(error)), MCPG_OK);
     (void)mcpg_coordinator_address(coordinator, address, sizeof(address));
     mcpg_rpc_client_events_t events = {NULL, on_connected, on_message, on_closed};
     mcpg_rpc_client_t *client = NULL;
-    assert_int_equal(mcpg__rpc_grpc()->client_create(address, &events, &client, error, sizeof(error)), MCPG_OK);
+    assert_int_equal(mcpg__rpc_grpc()->client_create(address, NULL, &events, &client, error, sizeof(error)), MCPG_OK);
     assert_int_equal(mcpg__rpc_grpc()->client_connect(client), MCPG_OK);
     assert_true(wait_for(&is_connected));
     mcpg_up_msg_t m;

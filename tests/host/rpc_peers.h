@@ -19,6 +19,8 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint32_t opened, messages, refused, closed, order_errors;
+    uint32_t turned_away; /* server: may not be here */
+    char text[256];       /* the beginning of the last message */
     uint64_t bytes;
     uint64_t conns[PEERS_CONNS]; /* server: in order of opening */
     uint64_t last_closed;
@@ -73,6 +75,9 @@ static inline bool seen_take(seen_t *s, const uint8_t *buf, size_t len) {
         (void)pthread_cond_broadcast(&s->changed);
         return false;
     }
+    size_t shown = len < sizeof s->text - 1 ? len : sizeof s->text - 1;
+    memcpy(s->text, buf, shown);
+    s->text[shown] = '\0';
     uint32_t tag = 0;
     if (len >= sizeof tag) memcpy(&tag, buf, sizeof tag);
     if (s->in_order && tag != s->messages) s->order_errors++;
@@ -118,20 +123,37 @@ static inline void server_peer_closed(void *user, uint64_t conn) {
     (void)pthread_cond_broadcast(&s->changed);
     (void)pthread_mutex_unlock(&s->lock);
 }
-static inline mcpg_status_t server_peer_start(server_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *bind) {
+/* The sentence itself is the message: an owner of ours would put it into the protocol's words. */
+static inline size_t server_peer_refusal(void *user, const char *why, uint8_t *buf, size_t cap) {
+    seen_t *s = &((server_peer_t *)user)->seen;
+    (void)pthread_mutex_lock(&s->lock);
+    s->turned_away++;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    size_t len = strlen(why) + 1;
+    if (len > cap) return 0;
+    memcpy(buf, why, len);
+    return len;
+}
+static inline mcpg_status_t server_peer_start_as(server_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *bind,
+                                                 mcpg_credentials_t *credentials) {
     seen_init(&p->seen);
     p->rpc = rpc;
     p->server = NULL;
     p->error[0] = '\0';
-    mcpg_rpc_server_events_t events = {p, server_peer_opened, server_peer_message, server_peer_closed};
+    mcpg_rpc_server_events_t events = {p, server_peer_opened, server_peer_message, server_peer_closed,
+                                       server_peer_refusal};
     (void)pthread_mutex_lock(&p->seen.lock);
-    mcpg_status_t status = rpc->serve(bind, &events, &p->server, p->error, sizeof p->error);
+    mcpg_status_t status = rpc->serve(bind, credentials, &events, &p->server, p->error, sizeof p->error);
     (void)pthread_mutex_unlock(&p->seen.lock);
     if (status == MCPG_OK)
         (void)rpc->server_address(p->server, p->address, sizeof p->address);
     else
         seen_fini(&p->seen);
     return status;
+}
+static inline mcpg_status_t server_peer_start(server_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *bind) {
+    return server_peer_start_as(p, rpc, bind, NULL);
 }
 static inline void server_peer_stop(server_peer_t *p) {
     if (p->server == NULL) return;
@@ -174,13 +196,17 @@ static inline void client_peer_closed(void *user, mcpg_status_t why) {
     (void)pthread_mutex_unlock(&s->lock);
     if (again) (void)p->rpc->client_connect(p->client);
 }
-static inline mcpg_status_t client_peer_create(client_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *address) {
+static inline mcpg_status_t client_peer_create_as(client_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *address,
+                                                  mcpg_credentials_t *credentials) {
     seen_init(&p->seen);
     p->rpc = rpc;
     p->client = NULL;
     char error[256] = "";
     mcpg_rpc_client_events_t events = {p, client_peer_connected, client_peer_message, client_peer_closed};
-    return rpc->client_create(address, &events, &p->client, error, sizeof error);
+    return rpc->client_create(address, credentials, &events, &p->client, error, sizeof error);
+}
+static inline mcpg_status_t client_peer_create(client_peer_t *p, const mcpg_rpc_ops_t *rpc, const char *address) {
+    return client_peer_create_as(p, rpc, address, NULL);
 }
 static inline bool client_peer_connect(client_peer_t *p) {
     uint32_t before = seen_get(&p->seen, &p->seen.opened);

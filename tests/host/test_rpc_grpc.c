@@ -21,6 +21,7 @@
 
 #include "rpc_peers.h"
 #include "rpc/rpc_address.h"
+#include "rpc/rpc_cert.h"
 
 extern char **environ;
 
@@ -39,6 +40,9 @@ static void test_bind_policy(void **state) {
     expect_refused("[fe80::1]:5000", "not loopback");
     expect_refused("example.org:80", "not loopback");
     expect_refused("128.0.0.1:80", "not loopback");
+    expect_refused("10.0.0.1:5000", "MOONCAKE_TLS_CERT");
+    expect_refused("tls:127.0.0.1:0", "there is no certificate");
+    expect_refused("tls:unix:/x", "127.0.0.1:PORT");
     expect_refused("127.0.0.1", "127.0.0.1:PORT");
     expect_refused("127.0.0.1:", "127.0.0.1:PORT");
     expect_refused("127.0.0.1:65536", "127.0.0.1:PORT");
@@ -67,10 +71,18 @@ static void test_bind_policy(void **state) {
 static void test_client_address(void **state) {
     (void)state;
     mcpg_rpc_address_t a;
-    char error[256];
+    char error[320];
     assert_int_equal(mcpg__rpc_address_parse("127.0.0.1:0", false, &a, error, sizeof error), MCPG_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "port 0"));
-    assert_int_equal(mcpg__rpc_address_parse("192.168.1.2:99", false, &a, error, sizeof error), MCPG_INVALID_ARGUMENT);
+    assert_int_equal(mcpg__rpc_address_parse("node7:99", false, &a, error, sizeof error), MCPG_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "names are not looked up"));
+    assert_int_equal(mcpg__rpc_address_parse("tls:[fd00::7]:99", false, &a, error, sizeof error), MCPG_OK);
+    assert_true(a.is_tls && a.is_v6 && !a.is_loopback && !a.is_unix);
+    mcpg_rpc_client_events_t events = {0};
+    mcpg_rpc_client_t *client = NULL;
+    assert_int_equal(mcpg__rpc_grpc()->client_create("192.168.1.2:99", NULL, &events, &client, error, sizeof error),
+                     MCPG_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "192.168.1.2:99"));
     assert_non_null(strstr(error, "tunnel"));
     assert_int_equal(mcpg__rpc_address_parse("[::1]:99", false, &a, NULL, 0), MCPG_OK);
     char text[64];
@@ -224,9 +236,22 @@ static void test_unix_path(void **state) {
 
 /* ---- a client in another process ---- */
 
+/* In the environment of children only. */
+static mcpg_credentials_t *inherited(void) {
+    mcpg_credentials_text_t text = {getenv("TEST_CA"), getenv("TEST_CERT"), getenv("TEST_KEY"), NULL};
+    mcpg_credentials_t *c = NULL;
+    return text.ca != NULL && mcpg__credentials_new(&text, &c, NULL, 0) == MCPG_OK ? c : NULL;
+}
+static void bequeath(const mcpg_credentials_t *c) {
+    (void)setenv("TEST_CA", mcpg__credentials_ca(c), 1);
+    (void)setenv("TEST_CERT", mcpg__credentials_cert(c), 1);
+    (void)setenv("TEST_KEY", mcpg__credentials_key(c)->bytes, 1);
+}
+
 static int child_main(const char *address) {
     client_peer_t c;
-    if (client_peer_create(&c, mcpg__rpc_grpc(), address) != MCPG_OK || !client_peer_connect(&c)) return 1;
+    mcpg_credentials_t *as = inherited();
+    if (client_peer_create_as(&c, mcpg__rpc_grpc(), address, as) != MCPG_OK || !client_peer_connect(&c)) return 1;
     for (uint32_t i = 0; i < 10; i++)
         if (client_peer_send_tag(&c, i) != MCPG_OK) return 1;
     (void)pause();
@@ -258,10 +283,10 @@ static void test_killed_client(void **state) {
 }
 
 /* Stopped, not dead: its socket stays open, sends pile up, then the stream is given up; stop does not wait for it. */
-static void frozen_client(const char *bind) {
+static void frozen_client(const char *bind, mcpg_credentials_t *server_as) {
     static uint8_t block[65536];
     server_peer_t s;
-    assert_int_equal(server_peer_start(&s, mcpg__rpc_grpc(), bind), MCPG_OK);
+    assert_int_equal(server_peer_start_as(&s, mcpg__rpc_grpc(), bind, server_as), MCPG_OK);
     pid_t pid = start_child(s.address);
     assert_true(seen_wait(&s.seen, &s.seen.messages, 10));
     assert_int_equal(kill(pid, SIGSTOP), 0);
@@ -283,9 +308,16 @@ static void frozen_client(const char *bind) {
 static void test_frozen_client(void **state) {
     (void)state;
     char path[128];
-    frozen_client("127.0.0.1:0");
+    frozen_client("127.0.0.1:0", NULL);
     (void)snprintf(path, sizeof path, "unix:/tmp/mcpg-test-rpc-frozen-%ld.sock", (long)getpid());
-    frozen_client(path);
+    frozen_client(path, NULL);
+    mcpg_credentials_t *server = NULL, *rank = NULL;
+    assert_int_equal(mcpg__cert_make_job("test", &server, &rank), MCPG_OK);
+    bequeath(rank);
+    frozen_client("127.0.0.1:0", server);
+    (void)unsetenv("TEST_CA");
+    mcpg__credentials_unref(server);
+    mcpg__credentials_unref(rank);
 }
 
 /* Many connections come and go: nothing of them stays in the server. */

@@ -60,7 +60,7 @@ def rank_killed_zero(r, address):
 
 
 def test_killed_rank_zero(job):
-    with pg.start_coordinator() as coordinator:
+    with pg.start_coordinator(fresh=True) as coordinator:
         results = job.run(rank_killed_zero, 3, may_die=(0,), address=coordinator.address)
         assert len(set(results[1:])) == 1
 

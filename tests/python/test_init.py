@@ -154,7 +154,7 @@ def rank_outside_coordinator(r, address):
 
 
 def test_coordinator_in_another_process(job):
-    with pg.start_coordinator() as coordinator:
+    with pg.start_coordinator(fresh=True) as coordinator:
         job.run(rank_outside_coordinator, 2, address=coordinator.address)
 
 
