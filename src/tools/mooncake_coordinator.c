@@ -16,8 +16,9 @@
 
 typedef struct {
     const char *bind, *event_log_dir, *address_file;
+    const char *tls_ca, *tls_cert, *tls_key, *token_file;
     uint64_t term;
-    bool help, version;
+    bool fresh, help, version;
 } options_t;
 
 static void usage(FILE *to) {
@@ -25,9 +26,17 @@ static void usage(FILE *to) {
         to,
         "usage: mooncake-coordinator [options]\n"
         "  --bind ADDRESS         127.0.0.1:PORT, [::1]:PORT, localhost:PORT or unix:/path (default 127.0.0.1:0, any "
-        "port)\n"
-        "  --term N               higher than any earlier coordinator's of this job (default 1)\n"
-        "  --event-log-dir DIR    write the flight recorder there (default MOONCAKE_EVENT_LOG_DIR, else off)\n"
+        "port);\n"
+        "                         IP:PORT of this host, with TLS\n"
+        "  --tls-cert FILE, --tls-key FILE   serve with TLS (default MOONCAKE_TLS_CERT, MOONCAKE_TLS_KEY)\n"
+        "  --tls-ca FILE          ask every rank for a certificate that this CA signed (default MOONCAKE_TLS_CA)\n"
+        "  --token-file FILE      ask every rank for this token (default MOONCAKE_TOKEN_FILE)\n"
+        "  --term N               higher than any earlier coordinator's of this job (default: milliseconds since "
+        "1970)\n"
+        "  --fresh                there was no coordinator before: take newcomers at once, not after\n"
+        "                         MOONCAKE_SETTLE_US\n"
+        "  --event-log-dir DIR    write the flight recorder there (default MOONCAKE_EVENT_LOG_DIR, else a folder\n"
+        "                         of this user's own; off with MOONCAKE_EVENT_LOG=off)\n"
         "  --address-file PATH    write the address there when it is listening, remove the file at the end\n"
         "  --version, --help\n"
         "Agents find it with MOONCAKE_COORDINATOR=ADDRESS. Timers: MOONCAKE_HEARTBEAT_US and the others of pg.h.\n");
@@ -64,9 +73,14 @@ static bool parse_one(int argc, char **argv, int *i, options_t *o) {
     const char *given = argv[*i], *value = NULL;
     if (strcmp(given, "--help") == 0 || strcmp(given, "-h") == 0) return o->help = true;
     if (strcmp(given, "--version") == 0) return o->version = true;
+    if (strcmp(given, "--fresh") == 0) return o->fresh = true;
     if (is_option(argc, argv, i, "--bind", &o->bind)) return o->bind != NULL;
     if (is_option(argc, argv, i, "--event-log-dir", &o->event_log_dir)) return o->event_log_dir != NULL;
     if (is_option(argc, argv, i, "--address-file", &o->address_file)) return o->address_file != NULL;
+    if (is_option(argc, argv, i, "--tls-ca", &o->tls_ca)) return o->tls_ca != NULL;
+    if (is_option(argc, argv, i, "--tls-cert", &o->tls_cert)) return o->tls_cert != NULL;
+    if (is_option(argc, argv, i, "--tls-key", &o->tls_key)) return o->tls_key != NULL;
+    if (is_option(argc, argv, i, "--token-file", &o->token_file)) return o->token_file != NULL;
     if (is_option(argc, argv, i, "--term", &value)) {
         if (value == NULL || parse_term(value, &o->term)) return value != NULL;
         (void)fprintf(
@@ -116,7 +130,12 @@ static int run(const options_t *o) {
     mcpg_coordinator_config_t config = MCPG_COORDINATOR_CONFIG_INITIALIZER;
     config.bind = o->bind;
     config.term = o->term;
+    config.fresh = o->fresh;
     config.event_log_dir = o->event_log_dir;
+    config.tls_ca = o->tls_ca;
+    config.tls_cert = o->tls_cert;
+    config.tls_key = o->tls_key;
+    config.token_file = o->token_file;
     mcpg_coordinator_t *coordinator = NULL;
     char error[512] = "", address[256];
     mcpg_status_t status = mcpg_coordinator_start(&config, &coordinator, error, sizeof error);
@@ -138,7 +157,7 @@ static int run(const options_t *o) {
 }
 
 int main(int argc, char **argv) {
-    options_t o = {.term = 1};
+    options_t o = {.term = 0};
     for (int i = 1; i < argc; i++) {
         if (parse_one(argc, argv, &i, &o)) continue;
         return 2;
