@@ -2,6 +2,9 @@
 
 add_library(mcpg_flags INTERFACE)
 target_compile_definitions(mcpg_flags INTERFACE _GNU_SOURCE)
+if(MCPG_MAX_RANKS)
+    target_compile_definitions(mcpg_flags INTERFACE MCPG_MAX_RANKS=${MCPG_MAX_RANKS})
+endif()
 target_compile_options(mcpg_flags INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Werror -Wshadow -Wvla -Wconversion -Wno-sign-conversion -Wswitch-enum -Wpointer-arith
         -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wformat=2 -fno-common -fstack-protector-strong>)
@@ -11,6 +14,8 @@ if(MCPG_SANITIZE)
 elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(mcpg_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3>)
 endif()
+
+set(MCPG_COVERAGE "" CACHE STRING "layers whose covered lines and branches are counted, e.g. mcpg_coord_core;mcpg_agent_core")
 
 # mcpg_layer(name FOLDER folder SOURCES a.c b.c SEES common rpc LIBS targets): SEES are the folders of src/ it may include besides its own.
 function(mcpg_layer name)
@@ -23,6 +28,10 @@ function(mcpg_layer name)
         file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${folder} ${view}/${folder} SYMBOLIC)
     endforeach()
     target_include_directories(${name} PRIVATE ${view} ${CMAKE_SOURCE_DIR}/include)
+    if(name IN_LIST MCPG_COVERAGE)
+        target_compile_options(${name} PRIVATE --coverage -fprofile-abs-path -fprofile-update=atomic -O0)
+        target_link_options(${name} PUBLIC --coverage)
+    endif()
 endfunction()
 
 # mcpg_test(name LABEL unit SOURCES test_x.c LIBS mcpg_common [TIMEOUT 180]): tests may include every layer.

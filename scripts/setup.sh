@@ -61,7 +61,7 @@ need_python_headers() {
 }
 
 setup_build() {
-    need_apt gcc g++ cmake ninja-build ccache pkg-config libgrpc-dev libprotobuf-c-dev protobuf-c-compiler libcmocka-dev
+    need_apt gcc g++ cmake ninja-build ccache pkg-config libgrpc-dev libssl-dev libprotobuf-c-dev protobuf-c-compiler libcmocka-dev
     need_pip "$ROOT/scripts/requirements-demo.txt"
     need_python_headers
 }

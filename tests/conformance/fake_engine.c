@@ -110,6 +110,21 @@ void mcpg__engine_close_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnatio
     e->kicked = true;
 }
 
+void mcpg__engine_ask_view(mcpg_engine_t *e, mcpg_gid_t gid, mcpg_view_id_t view) {
+    (void)e;
+    (void)gid;
+    (void)view;
+}
+
+void mcpg__engine_tell_view(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes,
+                            size_t len) {
+    (void)e;
+    (void)rank;
+    (void)inc;
+    (void)bytes;
+    (void)len;
+}
+
 void mcpg__engine_check_link(mcpg_engine_t *e, mcpg_rank_t rank, mcpg_incarnation_t inc, uint64_t check_id) {
     if (e->observer.link_checked != NULL)
         (void)e->observer.link_checked(e->observer.user, rank, inc, check_id, e->peer[rank.v].st == MCPG_LINK_ST_UP);

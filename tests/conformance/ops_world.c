@@ -171,3 +171,10 @@ uint32_t world_hints(const mcpg_dp_work_t *work) {
     if (bits != 0) assert_false(ok);
     return bits;
 }
+
+uint64_t world_hold(mcpg_dp_t *dp, mcpg_gid_t gid, bool *steps_out) {
+    bool steps = false;
+    const uint64_t next = mcpg__dp_ops()->hold(dp, gid, &steps);
+    if (steps_out != NULL) *steps_out = steps;
+    return next;
+}

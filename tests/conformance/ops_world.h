@@ -53,7 +53,8 @@ mcpg_status_t world_try(world_t *w, uint32_t rank, uint32_t gid, const mcpg_op_t
                         size_t cap);
 /* Resolves what was reported, waits up to 20 s, releases nothing. */
 mcpg_status_t world_wait(world_t *w, mcpg_dp_work_t *work);
-uint32_t world_settle(world_t *w); /* resolves new reports with OK; how many */
+uint64_t world_hold(mcpg_dp_t *dp, mcpg_gid_t gid, bool *steps_out); /* NULL: not asked */
+uint32_t world_settle(world_t *w);                                   /* resolves new reports with OK; how many */
 mcpg_op_t world_allreduce(float *in, float *out, size_t count);
 uint32_t world_hints(const mcpg_dp_work_t *work); /* bits */
 

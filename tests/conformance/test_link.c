@@ -401,6 +401,36 @@ static void checks(void **state) {
     assert_non_null(strstr(json, "\"state\":\"up\""));
 }
 
+/* The control lane's question and answer, beside transfers, outside any operation. */
+static void views_are_relayed(void **state) {
+    (void)state;
+    static uint8_t bytes[MCPG_CHUNK_BYTES + 1u];
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 7u + i / 251u);
+    mcpg__engine_ask_view(n0.e, (mcpg_gid_t){9}, (mcpg_view_id_t){3, 41});
+    assert_true(node_wait_count(&n1, &n1.asked, 1, WAIT_US)); /* everybody who is linked */
+    assert_true(node_wait_count(&n2, &n2.asked, 1, WAIT_US));
+    assert_true(atomic_load(&n1.asked_epoch) == (UINT64_C(9) << 32 | 41u));
+    assert_int_equal(atomic_load(&n0.asked), 0);
+    static const size_t sizes[] = {1, 100, 8192, 70000, MCPG_CHUNK_BYTES};
+    unsigned told = 0;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        mcpg__engine_tell_view(n1.e, (mcpg_rank_t){0}, (mcpg_incarnation_t){1, 99}, bytes, sizes[i]); /* not that one */
+        mcpg__engine_tell_view(n1.e, (mcpg_rank_t){0}, n0.inc, bytes, sizeof(bytes));                 /* too long */
+        mcpg__engine_tell_view(n1.e, (mcpg_rank_t){0}, n0.inc, bytes, 0);
+        mcpg__engine_tell_view(n1.e, (mcpg_rank_t){0}, n0.inc, bytes, sizes[i]);
+        exchange(&n0, &n1, 16, 5000 + i, 100000, true);
+        assert_true(node_wait_count(&n0, &n0.told, ++told, WAIT_US));
+        assert_int_equal(atomic_load(&n0.told), told);
+        assert_true(atomic_load(&n0.told_len) == sizes[i]);
+        assert_true(atomic_load(&n0.told_sum) == sum_of(bytes, sizes[i]));
+    }
+    for (int i = 0; i < 100; i++) /* some are dropped, nothing breaks */
+        mcpg__engine_tell_view(n1.e, (mcpg_rank_t){0}, n0.inc, bytes, 200000);
+    exchange(&n0, &n1, 16, 6000, 100000, true);
+    assert_true(node_wait_count(&n0, &n0.told, told + 4u, WAIT_US));
+    assert_int_equal(atomic_load(&n0.lost[1]), 0);
+}
+
 static void full_observer_is_asked_again(void **state) {
     (void)state;
     node_t a, b;
@@ -499,6 +529,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(dead_and_replaced, two_up, all_down),
         cmocka_unit_test(stale_refused_early_parked),
         cmocka_unit_test_setup_teardown(checks, two_up, all_down),
+        cmocka_unit_test_setup_teardown(views_are_relayed, three_up, all_down),
         cmocka_unit_test(full_observer_is_asked_again),
         cmocka_unit_test_setup_teardown(idle_costs_nothing, two_up, all_down),
         cmocka_unit_test_setup_teardown(speed, two_up, all_down),

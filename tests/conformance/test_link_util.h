@@ -33,6 +33,9 @@ typedef struct {
     atomic_uint up[NODES_MAX], lost[NODES_MAX], dead[NODES_MAX], relayed[NODES_MAX];
     atomic_uint checked_ok, checked_bad, refuse_first;
     _Atomic uint64_t dead_at_us[NODES_MAX];
+    /* relayed views: the last one */
+    atomic_uint asked, told;
+    _Atomic uint64_t asked_epoch, told_len, told_sum;
 } node_t;
 
 typedef struct {
@@ -82,6 +85,28 @@ static inline bool obs_death(void *user, mcpg_rank_t rank, mcpg_incarnation_t in
     return true;
 }
 
+static inline void obs_view_asked(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, mcpg_gid_t gid,
+                                  mcpg_view_id_t view) {
+    node_t *n = user;
+    (void)inc;
+    atomic_store(&n->asked_epoch, (uint64_t)rank.v << 48 | (uint64_t)gid.v << 32 | view.epoch);
+    atomic_fetch_add(&n->asked, 1u);
+}
+static inline uint64_t sum_of(const uint8_t *bytes, size_t len) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < len; i++) sum = sum * 31u + bytes[i];
+    return sum;
+}
+static inline void obs_view_told(void *user, mcpg_rank_t rank, mcpg_incarnation_t inc, const uint8_t *bytes,
+                                 size_t len) {
+    node_t *n = user;
+    (void)rank;
+    (void)inc;
+    atomic_store(&n->told_len, len);
+    atomic_store(&n->told_sum, sum_of(bytes, len));
+    atomic_fetch_add(&n->told, 1u);
+}
+
 /* Broken links are the subject here: their warnings would bury the results. */
 static inline void no_log(void *user, mcpg_log_level_t level, const char *line) {
     (void)user;
@@ -98,8 +123,13 @@ static inline void node_start_on(node_t *n, uint32_t rank, uint64_t counter, con
     if (status != MCPG_OK) fail_msg("engine_create: %d %s", (int)status, error);
     n->rank = rank;
     n->inc = (mcpg_incarnation_t){1, counter};
-    mcpg_dp_observer_t obs = {
-        .user = n, .link_up = obs_up, .link_lost = obs_lost, .link_checked = obs_checked, .death = obs_death};
+    mcpg_dp_observer_t obs = {.user = n,
+                              .link_up = obs_up,
+                              .link_lost = obs_lost,
+                              .link_checked = obs_checked,
+                              .death = obs_death,
+                              .view_asked = obs_view_asked,
+                              .view_told = obs_view_told};
     mcpg__engine_set_observer(n->e, &obs);
     mcpg__engine_set_incarnation(n->e, n->inc);
 }

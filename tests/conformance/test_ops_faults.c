@@ -419,8 +419,7 @@ static void syncing_ends_operations_and_the_new_view_starts_clean(void **state) 
     bool fenced = false;
     assert_int_equal(mcpg__dp_pending_failure(w->dp[0], gid, &failed, &first, &fenced), MCPG_OK);
     assert_true(fenced && mcpg__rankset_empty(&failed) && first == MCPG_NO_SEQ);
-    for (uint32_t r = 0; r < 3; r++)
-        assert_true(mcpg__dp_ops()->hold(w->dp[r], gid) == (r == 0 ? 2u : r == 1 ? 1u : 0u));
+    for (uint32_t r = 0; r < 3; r++) assert_true(world_hold(w->dp[r], gid, NULL) == (r == 0 ? 2u : r == 1 ? 1u : 0u));
     for (uint32_t r = 0; r < 3; r++) world_commit(w, r, WORLD_GID, 2, 7u, UINT64_C(1) << 32, NULL, 0, true);
     for (uint32_t r = 0; r < 3; r++) assert_int_equal(mcpg__dp_sync_done(w->dp[r], gid), MCPG_OK);
     works(w, UINT64_C(1) << 32);

@@ -129,7 +129,7 @@ static void act(model_t *m) {
         break;
     case 4:
         if (m->barrier && ((last->active >> r) & 1u) && ((m->held >> r) & 1u) == 0) {
-            m->ack[r] = mcpg__dp_ops()->hold(m->w->dp[r], gid);
+            m->ack[r] = world_hold(m->w->dp[r], gid, NULL);
             m->held |= 1u << r;
         }
         if (m->barrier && m->held == last->active) commit(m);
@@ -143,7 +143,7 @@ static void act(model_t *m) {
 static void finish_views(model_t *m) {
     for (uint32_t r = 0; r < N && m->barrier; r++) {
         if ((m->views[m->view_count - 1u].active >> r & 1u) && (m->held >> r & 1u) == 0) {
-            m->ack[r] = mcpg__dp_ops()->hold(m->w->dp[r], gid);
+            m->ack[r] = world_hold(m->w->dp[r], gid, NULL);
             m->held |= 1u << r;
         }
     }
@@ -260,7 +260,7 @@ static void operations_before_the_first_view_are_held(void **state) {
     mcpg_dp_work_t *a = reduce_at(w, 0), *b = reduce_at(w, 1);
     fake_advance(1000000);
     assert_int_equal(mcpg__dp_work_test(a), MCPG_IN_PROGRESS);
-    assert_int_equal(mcpg__dp_ops()->hold(w->dp[0], gid), 0);
+    assert_int_equal(world_hold(w->dp[0], gid, NULL), 0);
     for (uint32_t r = 0; r < 2; r++) world_commit(w, r, WORLD_GID, 3, 3u, 0, NULL, 0, false);
     end_one(w, a, MCPG_OK, 0);
     end_one(w, b, MCPG_OK, 0);
@@ -391,7 +391,7 @@ static void refusals_consume_their_number(void **state) {
     end_one(w, a, MCPG_OK, 0);
     end_one(w, b, MCPG_OK, 0);
     /* Held: refused in its work. */
-    assert_int_equal(mcpg__dp_ops()->hold(w->dp[1], gid), 3);
+    assert_int_equal(world_hold(w->dp[1], gid, NULL), 3);
     b = reduce_at(w, 1);
     const mcpg_leave_t leave1 = {{1}, 3};
     world_commit(w, 1, WORLD_GID, 3, 1u, 3, &leave1, 1, false);
@@ -428,17 +428,52 @@ static void in_doubt_ends_held_operations(void **state) {
     fake_reset(6);
     const world_config_t config = {0};
     world_t *w = world_new(2, &config);
-    assert_int_equal(mcpg__dp_ops()->hold(w->dp[0], gid), 0);
+    assert_int_equal(world_hold(w->dp[0], gid, NULL), 0);
     mcpg_dp_work_t *a = reduce_at(w, 0);
     mcpg__dp_ops()->resolve(w->dp[0], gid, 0, MCPG_IN_DOUBT);
     assert_non_null(strstr(mcpg__dp_work_error(a), "held by a membership change"));
     end_one(w, a, MCPG_IN_DOUBT, 0);
-    mcpg_dp_work_t *b = reduce_at(w, 1), *b2 = reduce_at(w, 1);
+    /* None is taken from now on, but each consumes its number. */
+    mcpg_view_t view;
+    mcpg_dp_work_t *work = NULL;
+    char error[512];
+
+    mcpg_op_t op = world_allreduce(&in[0], &out[0], 1);
+    assert_int_equal(world_try(w, 0, WORLD_GID, &op, &work, error, sizeof error), MCPG_IN_DOUBT);
+    assert_non_null(strstr(error, "coordinator was lost"));
+    assert_int_equal(mcpg__dp_safe_point(w->dp[0], gid, &view), MCPG_IN_DOUBT);
+    mcpg_dp_work_t *b = reduce_at(w, 1), *b1 = reduce_at(w, 1), *b2 = reduce_at(w, 1);
     mcpg__dp_ops()->release_hold(w->dp[0], gid);
     a = reduce_at(w, 0);
     end_one(w, a, MCPG_OK, 0);
     end_one(w, b, MCPG_OK, 1u); /* told when the hold ended */
+    end_one(w, b1, MCPG_OK, 1u);
     end_one(w, b2, MCPG_OK, 0);
+    bool steps = false; /* the hold says whether safe points are used */
+    assert_int_equal(world_hold(w->dp[1], gid, &steps), 3);
+    assert_false(steps);
+    assert_int_equal(world_hold(w->dp[0], gid, &steps), 3);
+    assert_true(steps);
+    world_free(w);
+}
+
+/* Another process has the rank: everything ends, nothing more is taken. */
+static void superseded_ends_the_group(void **state) {
+    (void)state;
+    fake_reset(7);
+    const world_config_t config = {0};
+    world_t *w = world_new(2, &config);
+    mcpg_dp_work_t *a = reduce_at(w, 0);
+    (void)world_hold(w->dp[0], gid, NULL);
+    mcpg_dp_work_t *held = reduce_at(w, 0), *work = NULL;
+    mcpg__dp_ops()->resolve(w->dp[0], gid, 0, MCPG_NOT_ACTIVE);
+    end_one(w, a, MCPG_NOT_ACTIVE, 0);
+    end_one(w, held, MCPG_NOT_ACTIVE, 0);
+    char error[512];
+
+    mcpg_op_t op = world_allreduce(&in[0], &out[0], 1);
+    assert_int_equal(world_try(w, 0, WORLD_GID, &op, &work, error, sizeof error), MCPG_NOT_ACTIVE);
+    assert_non_null(strstr(error, "create a new context"));
     world_free(w);
 }
 
@@ -572,6 +607,7 @@ int main(void) {
         cmocka_unit_test(refusals_consume_their_number),
         cmocka_unit_test(fenced_slot_is_hinted_and_not_waited_for),
         cmocka_unit_test(in_doubt_ends_held_operations),
+        cmocka_unit_test(superseded_ends_the_group),
         cmocka_unit_test(messages_by_tag_in_order),
         cmocka_unit_test(messages_to_oneself),
         cmocka_unit_test(messages_survive_views_that_keep_both_ends),
