@@ -444,11 +444,28 @@ static bool advance_added(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_eff
     return true;
 }
 
+/* Those that stay, have just attached and still tell what they know: they are asked when they have. */
+static bool still_reporting(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_rankset_t *stayers,
+                            mcpg_rankset_t *out) {
+    mcpg__rankset_clear(out);
+    for (uint32_t s = mcpg__rankset_next(stayers, 0); s < g->order_count; s = mcpg__rankset_next(stayers, s + 1)) {
+        const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
+        bool here = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc) && r->state != MCPG_RANK_OFFLINE;
+        if (here && !r->reported) mcpg__rankset_add(out, s);
+    }
+    return !mcpg__rankset_empty(out);
+}
+
 static bool advance_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t *fx) {
     mcpg_coord_barrier_t *b = &g->barrier;
     mcpg_rankset_t stayers, waiting;
     stayers_of(g, &stayers);
     (void)mcpg__coord_record_step(c, g, fx); /* in parallel with the ACKs */
+    if (still_reporting(c, g, &stayers, &waiting)) {
+        if (c->now.us < b->deadline_us) return false;
+        missed(c, g, &waiting, fx);
+        return true;
+    }
     if (awaited(c, g, &stayers, false, &waiting)) {
         if (c->now.us < b->deadline_us) return false;
         mcpg__rankset_or(&b->dropped, &waiting); /* I6: recorded */

@@ -74,6 +74,8 @@ d)
 wide)
     search holds "three members, bit-state" doubt.pml "-DSAFETY -DNOREDUCE -DBITSTATE" "-E -m5000 -w24" -DMEMBERS=3 -DNUMBERS=1 -DVIEWS1=1 -DVIEWS2=1 "$DEATH" \
         -DCHECK_A -DCHECK_D
+    search fails "without PROOF_OLD_PART" doubt.pml "-DSAFETY -DNOREDUCE -DBITSTATE" "-E -m5000 -w24" -DMEMBERS=3 -DNUMBERS=1 -DVIEWS1=1 -DVIEWS2=1 "$DEATH" \
+        -DCHECK_A -DCHECK_D -DBREAK_PROOF_OLD_PART
     ;;
 *)
     echo "error: no property '$PROPERTY': a, b, c, d or wide" >&2
