@@ -16,7 +16,7 @@ BUILD=$(cd "$BUILD" && pwd)
 PROGRAMS=$BUILD/tests/fuzz
 WORK=$BUILD/run
 FOUND=$BUILD/found
-CANARY_SECONDS=60
+CANARY_SECONDS=180
 mkdir -p "$WORK" "$FOUND"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 
