@@ -4,11 +4,6 @@
 #include "agent/agent_state.h"
 #include "common/dump.h"
 
-static void pair(mcpg_dump_t *d, const char *word, uint64_t term, uint64_t counter) {
-    mcpg__dump(d, word);
-    mcpg__dump_pair(d, term, counter);
-}
-
 static const char *const stage_names[] = {[MCPG_AGENT_NEW] = "NEW",
                                           [MCPG_AGENT_WAITING] = "WAITING",
                                           [MCPG_AGENT_CONNECTING] = "CONNECTING",
@@ -20,7 +15,7 @@ static const char *const stage_names[] = {[MCPG_AGENT_NEW] = "NEW",
 static void dump_session(mcpg_dump_t *d, const mcpg_agent_t *a) {
     mcpg__dump(d, "agent rank ");
     mcpg__dump_u64(d, a->config.rank.v);
-    pair(d, "/", a->inc.term, a->inc.counter);
+    mcpg__dump_words_pair(d, "/", a->inc.term, a->inc.counter);
     mcpg__dump_char(d, ' ');
     mcpg__dump(d, stage_names[a->stage]);
     mcpg__dump_field(d, "session", a->config.session.v);
@@ -49,16 +44,16 @@ static void dump_rank(mcpg_dump_t *d, const mcpg_agent_t *a, uint32_t i) {
     if (!r->listed && !r->proved && mcpg__inc_none(r->open_inc)) return;
     mcpg__dump(d, "rank ");
     mcpg__dump_u64(d, i);
-    pair(d, "/", r->inc.term, r->inc.counter);
+    mcpg__dump_words_pair(d, "/", r->inc.term, r->inc.counter);
     mcpg__dump_char(d, ' ');
     mcpg__dump(d, states[r->state]);
     mcpg__dump_flag(d, "not_listed", !r->listed);
     mcpg__dump_flag(d, "dead", r->dead);
-    if (r->proved) pair(d, " proved_dead /", r->proved_inc.term, r->proved_inc.counter);
+    if (r->proved) mcpg__dump_words_pair(d, " proved_dead /", r->proved_inc.term, r->proved_inc.counter);
     mcpg__dump(d, " link ");
     mcpg__dump(d, links[r->link]);
-    if (r->link != MCPG_AGENT_LINK_NONE) pair(d, " /", r->link_inc.term, r->link_inc.counter);
-    if (!mcpg__inc_none(r->open_inc)) pair(d, " open /", r->open_inc.term, r->open_inc.counter);
+    if (r->link != MCPG_AGENT_LINK_NONE) mcpg__dump_words_pair(d, " /", r->link_inc.term, r->link_inc.counter);
+    if (!mcpg__inc_none(r->open_inc)) mcpg__dump_words_pair(d, " open /", r->open_inc.term, r->open_inc.counter);
     mcpg__dump_field(d, "host", r->host_id);
     mcpg__dump_field(d, "pid", (uint64_t)r->pid);
     mcpg__dump_char(d, '\n');
@@ -74,10 +69,10 @@ static void dump_slots(mcpg_dump_t *d, const mcpg_agent_t *a, const mcpg_agent_g
         if (mcpg__inc_none(s->inc))
             mcpg__dump(d, " nobody");
         else
-            pair(d, " registered /", s->inc.term, s->inc.counter);
+            mcpg__dump_words_pair(d, " registered /", s->inc.term, s->inc.counter);
         mcpg__dump_flag(d, "awaiting", s->awaiting);
-        if (s->active) pair(d, " active /", s->view_inc.term, s->view_inc.counter);
-        if (s->wanted) pair(d, " wanted /", s->wanted_inc.term, s->wanted_inc.counter);
+        if (s->active) mcpg__dump_words_pair(d, " active /", s->view_inc.term, s->view_inc.counter);
+        if (s->wanted) mcpg__dump_words_pair(d, " wanted /", s->wanted_inc.term, s->wanted_inc.counter);
         if (s->left) mcpg__dump_number(d, "left_from", s->leave_seq);
         mcpg__dump_char(d, '\n');
     }
@@ -95,11 +90,11 @@ static void dump_group(mcpg_dump_t *d, const mcpg_agent_t *a, uint32_t index) {
     mcpg__dump(d, stages[g->stage]);
     mcpg__dump_field(d, "own_slot", g->slot.v);
     mcpg__dump_field(d, "capacity", g->capacity);
-    pair(d, " committed ", g->committed.term, g->committed.epoch);
-    if (g->preparing.epoch != 0) pair(d, " preparing ", g->preparing.term, g->preparing.epoch);
+    mcpg__dump_words_pair(d, " committed ", g->committed.term, g->committed.epoch);
+    if (g->preparing.epoch != 0) mcpg__dump_words_pair(d, " preparing ", g->preparing.term, g->preparing.epoch);
     mcpg__dump_flag(d, "acked", g->acked);
-    pair(d, " highest ", g->highest.term, g->highest.epoch);
-    if (g->aborted.epoch != 0) pair(d, " aborted ", g->aborted.term, g->aborted.epoch);
+    mcpg__dump_words_pair(d, " highest ", g->highest.term, g->highest.epoch);
+    if (g->aborted.epoch != 0) mcpg__dump_words_pair(d, " aborted ", g->aborted.term, g->aborted.epoch);
     mcpg__dump_number(d, "next", g->next_seq);
     mcpg__dump_number(d, "switch", g->switch_seq);
     if (g->sync) {
@@ -134,7 +129,7 @@ static void dump_call(mcpg_dump_t *d, const mcpg_agent_t *a, uint32_t i) {
     mcpg__dump_flag(d, "installing", c->installing);
     mcpg__dump_when(d, "deadline", c->deadline_us, a->now);
     if (c->kind == MCPG_AGENT_CALL_SYNC) {
-        pair(d, " since ", c->since.term, c->since.epoch);
+        mcpg__dump_words_pair(d, " since ", c->since.term, c->since.epoch);
         mcpg__dump_set(d, "failed", &c->failed);
         mcpg__dump_number(d, "first", c->first_failed_seq);
         mcpg__dump_some(d, "missing", &c->missing);
@@ -156,7 +151,7 @@ static void dump_report(mcpg_dump_t *d, const mcpg_agent_t *a, uint32_t i) {
         mcpg__dump_u64(d, m->slot.v);
         mcpg__dump_char(d, ':');
         mcpg__dump_u64(d, m->rank.v);
-        pair(d, "/", m->inc.term, m->inc.counter);
+        mcpg__dump_words_pair(d, "/", m->inc.term, m->inc.counter);
     }
     mcpg__dump_some(d, "cleared", &r->cleared);
     mcpg__dump_char(d, '\n');

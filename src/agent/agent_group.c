@@ -119,17 +119,22 @@ static uint32_t new_group(mcpg_agent_t *agent, const mcpg_agent_call_register_t 
     return index;
 }
 
+const uint32_t *mcpg__agent_group_order(const mcpg_agent_t *agent, const mcpg_agent_group_t *group,
+                                        mcpg_agent_effects_t *fx) {
+    uint32_t *order = (uint32_t *)mcpg__agent_take(fx, group->order_count * sizeof(*order));
+    for (uint32_t i = 0; i < group->order_count; i++) order[i] = agent->slots[group->base + i].rank.v;
+    return order;
+}
+
 void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t index, uint64_t call_id, mcpg_agent_effects_t *fx) {
     const mcpg_agent_group_t *group = &agent->groups[index];
     mcpg_up_register_t *up = &mcpg__agent_send(fx, MCPG_UP_REGISTER)->u.register_group;
-    uint32_t *order = (uint32_t *)mcpg__agent_take(fx, group->order_count * sizeof(*order));
-    for (uint32_t i = 0; i < group->order_count; i++) order[i] = agent->slots[group->base + i].rank.v;
     up->call_id = call_id;
     up->key = mcpg__agent_copy(fx, group->key, group->key_len);
     up->label = mcpg__agent_copy(fx, group->label, group->label_len);
     up->device_kind = mcpg__agent_copy(fx, group->device_kind, group->device_kind_len);
     up->order_count = group->order_count;
-    up->order = order;
+    up->order = mcpg__agent_group_order(agent, group, fx);
     up->capacity = group->capacity;
     /* A group that has had a view is not founded again: a process that comes back replaces what it was. */
     up->is_extension = group->is_extension || mcpg__agent_view_any(group->committed);

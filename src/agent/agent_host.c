@@ -50,11 +50,9 @@ void mcpg__host_push_pending(mcpg_agent_host_t *host, const host_pending_t *pend
 /* ---- stepping ---- */
 
 static void check_eventlog(mcpg_agent_host_t *host) {
-    if (!mcpg__eventlog_is_full(host->eventlog)) return;
+    if (!mcpg__eventlog_end_if_full(&host->eventlog)) return;
     mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off event %llu: its disk is full, the job goes on without it",
               (unsigned long long)host->event_seq);
-    mcpg__eventlog_close(host->eventlog);
-    host->eventlog = NULL;
 }
 
 static void step(mcpg_agent_host_t *host, const mcpg_agent_event_t *ev, const uint8_t *payload, size_t len) {

@@ -34,14 +34,12 @@ static void fill_doubt(const mcpg_agent_t *agent, const mcpg_agent_group_t *grou
 static void report(const mcpg_agent_t *agent, uint32_t index, mcpg_agent_effects_t *fx) {
     const mcpg_agent_group_t *group = &agent->groups[index];
     mcpg_up_rebuild_t *up = &mcpg__agent_send(fx, MCPG_UP_REBUILD)->u.rebuild;
-    uint32_t *order = (uint32_t *)mcpg__agent_take(fx, group->order_count * sizeof(*order));
-    for (uint32_t i = 0; i < group->order_count; i++) order[i] = agent->slots[group->base + i].rank.v;
     up->gid = group->gid;
     up->key = mcpg__agent_copy(fx, group->key, group->key_len);
     up->label = mcpg__agent_copy(fx, group->label, group->label_len);
     up->device_kind = mcpg__agent_copy(fx, group->device_kind, group->device_kind_len);
     up->order_count = group->order_count;
-    up->order = order;
+    up->order = mcpg__agent_group_order(agent, group, fx);
     up->capacity = group->capacity;
     up->manual = group->manual;
     up->no_auto_sync = group->no_auto_sync;

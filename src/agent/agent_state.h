@@ -228,6 +228,9 @@ void mcpg__agent_group_members(mcpg_agent_t *agent, const mcpg_down_members_t *m
 void mcpg__agent_group_disown(mcpg_agent_t *agent, mcpg_gid_t gid, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_join(mcpg_agent_t *agent, const mcpg_agent_call_join_t *call, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_leave(mcpg_agent_t *agent, const mcpg_agent_call_leave_t *call, mcpg_agent_effects_t *fx);
+/* The rank order as far as it is known here, order_count entries in the effect arena. */
+const uint32_t *mcpg__agent_group_order(const mcpg_agent_t *agent, const mcpg_agent_group_t *group,
+                                        mcpg_agent_effects_t *fx);
 void mcpg__agent_group_send_register(mcpg_agent_t *agent, uint32_t group, uint64_t call_id, mcpg_agent_effects_t *fx);
 void mcpg__agent_group_send_join(mcpg_agent_t *agent, const mcpg_agent_call_t *call, mcpg_agent_effects_t *fx);
 /* Ends the group here: DP_GROUP_GONE, LEAVE_GROUP (now or after the next attach), its other calls are answered ABORTED.

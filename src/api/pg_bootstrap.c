@@ -28,6 +28,10 @@ static void pause_us(uint64_t us) {
     (void)nanosleep(&ts, NULL);
 }
 
+static size_t record_text(char *out, size_t cap, const char *state, uint64_t term, const char *address) {
+    return (size_t)snprintf(out, cap, "mcpg1 %s %" PRIu64 " %s", state, term, address);
+}
+
 /* False: not a record of ours. */
 static bool parse(const char *raw, size_t len, mcpg_record_line_t *out) {
     char state[8];
@@ -94,11 +98,11 @@ void mcpg__search_free(mcpg_search_t *s) {
 
 /* A record of a coordinator that nobody will ever use says so. */
 void mcpg__record_retract(const mcpg_kv_t *kv, const mcpg_record_line_t *open) {
-    char ended[MCPG_RECORD_CAP], stored[MCPG_RECORD_CAP];
+    char closing[MCPG_RECORD_CAP], stored[MCPG_RECORD_CAP];
     size_t stored_len = 0;
-    int len = snprintf(ended, sizeof(ended), "mcpg1 closing %" PRIu64 " %s", open->term, open->address);
-    (void)kv->compare_set(kv->user, MCPG_KEY_RECORD, open->raw, open->raw_len, ended, (size_t)len, stored,
-                          sizeof(stored), &stored_len);
+    size_t len = record_text(closing, sizeof(closing), "closing", open->term, open->address);
+    (void)kv->compare_set(kv->user, MCPG_KEY_RECORD, open->raw, open->raw_len, closing, len, stored, sizeof(stored),
+                          &stored_len);
 }
 
 mcpg_status_t mcpg__campaign(mcpg_search_t *s, const mcpg_record_line_t *old, bool *won_out) {
@@ -139,7 +143,7 @@ mcpg_status_t mcpg__campaign(mcpg_search_t *s, const mcpg_record_line_t *old, bo
     memset(&mine, 0, sizeof(mine));
     (void)mcpg__coord_host_address(host, mine.address, sizeof(mine.address));
     mine.term = (uint64_t)term;
-    mine.raw_len = (size_t)snprintf(mine.raw, sizeof(mine.raw), "mcpg1 open %" PRId64 " %s", term, mine.address);
+    mine.raw_len = record_text(mine.raw, sizeof(mine.raw), "open", mine.term, mine.address);
     status = s->kv.compare_set(s->kv.user, MCPG_KEY_RECORD, old->raw, old->raw_len, mine.raw, mine.raw_len, stored,
                                sizeof(stored), &stored_len);
     *won_out = status == MCPG_OK && stored_len == mine.raw_len && memcmp(stored, mine.raw, stored_len) == 0;
@@ -163,9 +167,7 @@ mcpg_status_t mcpg__campaign(mcpg_search_t *s, const mcpg_record_line_t *old, bo
 static mcpg_status_t search(mcpg_search_t *s) {
     char *error = s->error;
     size_t error_cap = sizeof(s->error);
-    uint64_t wait_us = (uint64_t)s->rank * MCPG_ELECTION_STEP_US;
-    if (wait_us > MCPG_ELECTION_LAST_US) wait_us = MCPG_ELECTION_LAST_US;
-    uint64_t candidate_at = mcpg__now().us + wait_us;
+    uint64_t candidate_at = mcpg__now().us + mcpg__election_turn_us(s->rank);
     while (!is_abandoned(s)) {
         uint64_t now = mcpg__now().us;
         uint64_t until = s->may_host && candidate_at < s->deadline_us ? candidate_at : s->deadline_us;
@@ -341,8 +343,8 @@ static void mark(mcpg_context_t *context, const char *from, const char *to) {
     pthread_mutex_init(&c->mu, NULL);
     mcpg__cond_init(&c->cond);
     c->kv = context->kv;
-    (void)snprintf(c->from, sizeof(c->from), "mcpg1 %s %" PRIu64 " %s", from, b.hosted_term, b.hosted_address);
-    (void)snprintf(c->to, sizeof(c->to), "mcpg1 %s %" PRIu64 " %s", to, b.hosted_term, b.hosted_address);
+    (void)record_text(c->from, sizeof(c->from), from, b.hosted_term, b.hosted_address);
+    (void)record_text(c->to, sizeof(c->to), to, b.hosted_term, b.hosted_address);
     if (!mcpg__run_detached(closing_main, c)) {
         closing_free(c);
         return;

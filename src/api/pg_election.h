@@ -45,6 +45,12 @@ typedef struct {
     char error[MCPG_ERROR_CAP];
 } mcpg_search_t;
 
+/* The lowest ranks try first. */
+static inline uint64_t mcpg__election_turn_us(uint32_t rank) {
+    uint64_t turn_us = (uint64_t)rank * MCPG_ELECTION_STEP_US;
+    return turn_us < MCPG_ELECTION_LAST_US ? turn_us : MCPG_ELECTION_LAST_US;
+}
+
 /* OK with present false: there is none. */
 mcpg_status_t mcpg__record_read(const mcpg_kv_t *kv, uint32_t timeout_ms, mcpg_record_line_t *out, char *error,
                                 size_t error_cap);

@@ -92,11 +92,9 @@ static void follow_once(mcpg_context_t *context, bool campaigns) {
     mcpg__search_free(s);
 }
 
-/* Nobody has taken the lost coordinator's place for so long; the lowest ranks try first. */
+/* Nobody has taken the lost coordinator's place for so long. */
 static uint64_t campaign_at(const mcpg_context_t *context) {
-    uint64_t turn_us = (uint64_t)context->rank * MCPG_ELECTION_STEP_US;
-    if (turn_us > MCPG_ELECTION_LAST_US) turn_us = MCPG_ELECTION_LAST_US;
-    return context->watch.lost_at_us + context->timers.failover_us + turn_us;
+    return context->watch.lost_at_us + context->timers.failover_us + mcpg__election_turn_us(context->rank);
 }
 
 static void *watch_main(void *arg) {

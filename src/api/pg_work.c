@@ -38,6 +38,7 @@ void mcpg__work_unref(mcpg_work_t *w) {
 void mcpg__works_settle(mcpg_context_t *context) {
     pthread_mutex_lock(&context->works_mu);
     atomic_store(&context->settling, true);
+    /* bounded: it sleeps, and every work has ended */
     while (atomic_load(&context->waiters) > 0) (void)pthread_cond_wait(&context->works_idle, &context->works_mu);
     pthread_mutex_unlock(&context->works_mu);
 }

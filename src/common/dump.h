@@ -58,6 +58,11 @@ static inline void mcpg__dump_pair(mcpg_dump_t *d, uint64_t term, uint64_t count
     }
     mcpg__dump_u64(d, counter);
 }
+/* The words as they are before it. */
+static inline void mcpg__dump_words_pair(mcpg_dump_t *d, const char *words, uint64_t term, uint64_t counter) {
+    mcpg__dump(d, words);
+    mcpg__dump_pair(d, term, counter);
+}
 static inline void mcpg__dump_set(mcpg_dump_t *d, const char *word, const mcpg_rankset_t *set) {
     const char *between = "";
     mcpg__dump_char(d, ' ');

@@ -320,6 +320,13 @@ void mcpg__eventlog_close(mcpg_eventlog_t *log) {
     free_log(log);
 }
 
+bool mcpg__eventlog_end_if_full(mcpg_eventlog_t **log) {
+    if (!mcpg__eventlog_is_full(*log)) return false;
+    mcpg__eventlog_close(*log);
+    *log = NULL;
+    return true;
+}
+
 mcpg_status_t mcpg__eventlog_header(const uint8_t *file, size_t len, mcpg_eventlog_header_t *out) {
     static const uint8_t zeros[HEADER_BYTES];
     if (len < HEADER_BYTES) return MCPG_CORRUPT;

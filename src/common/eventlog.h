@@ -50,6 +50,7 @@ static inline bool mcpg__eventlog_digest_due(uint64_t seq) {
 }
 /* No room was left on the disk: what is appended is dropped from then on. */
 bool mcpg__eventlog_is_full(const mcpg_eventlog_t *log);
+bool mcpg__eventlog_end_if_full(mcpg_eventlog_t **log); /* closes it then, and *log is NULL */
 /* Gives the room back that was not used. */
 void mcpg__eventlog_close(mcpg_eventlog_t *log);
 /* Takes room for a range of a file; 0 or an errno. A test puts a disk without room in its place. */

@@ -146,7 +146,7 @@ static void put_header(uint8_t *out, uint8_t kind, uint32_t slot) {
 /* The difference to what the slot has; none when that is not shorter by half. */
 static void make_delta(mcpg_frames_tx_t *tx) {
     mcpg_bytes_t base = {tx->slot->bytes, tx->slot->len};
-    if (base.len == 0) return;
+    if (base.len == 0 || mcpg__rankset_empty(&tx->slot->holders)) return; /* nobody could use it */
     uint8_t *out = tx->delta + HEADER;
     size_t len = mcpg__delta_make(base, tx->packed, tx->index, index_for(base.len), out, tx->packed.len / 2u);
     if (len == 0) return;

@@ -19,7 +19,6 @@ typedef struct {
     uint64_t clique_node_budget;
     bool has_store;       /* RECORD_* effects are carried out and answered */
     bool predecessor;     /* there may have been an earlier coordinator, whose ranks may still come */
-    uint64_t settle_us;   /* predecessor: for so long newcomers are asked to try again */
     mcpg_timers_t timers; /* all non-zero */
 } mcpg_coord_config_t;
 

@@ -82,10 +82,10 @@ static uint64_t group_add(uint64_t d, const mcpg_coord_t *c, const mcpg_coord_gr
     const bool flags[] = {g->manual,      g->no_auto_sync, g->members_dirty, g->dirty,    g->sync_on,
                           g->sync_agreed, g->sync_go,      g->syncing_due,   g->sync_last};
     d = flags_add(d, flags, sizeof(flags) / sizeof(flags[0]));
-    const uint64_t words[] = {
-        (uint64_t)g->phase, g->gid.v,         g->created,        g->base,       g->order_count, g->founder_count,
-        g->capacity,        g->sync_owner.v,  g->epoch_used,     g->switch_seq, g->sync_first,  g->last_sync_first,
-        g->first_proposal,  g->last_proposal, g->proposal_count, g->nag_us,     g->sync_look_us};
+    const uint64_t words[] = {(uint64_t)g->phase, g->gid.v,         g->created,        g->base,
+                              g->order_count,     g->founder_count, g->capacity,       g->sync_owner.v,
+                              g->epoch_used,      g->switch_seq,    g->sync_first,     g->last_sync_first,
+                              g->first_proposal,  g->last_proposal, g->proposal_count, g->nag_us};
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) d = mcpg__digest_u64(d, words[i]);
     d = mcpg__digest_bytes(d, g->key, g->key_len);
     d = mcpg__digest_bytes(d, g->label, g->label_len);

@@ -9,11 +9,6 @@ static const char *state_name(uint8_t state) {
     return state == MCPG_RANK_SYNCED ? "SYNCED" : "HEALTHY";
 }
 
-static void pair(mcpg_dump_t *d, const char *word, uint64_t term, uint64_t counter) {
-    mcpg__dump(d, word);
-    mcpg__dump_pair(d, term, counter);
-}
-
 static void dump_head(mcpg_dump_t *d, const mcpg_coord_t *c) {
     mcpg__dump(d, "coordinator");
     mcpg__dump_field(d, "term", c->config.term);
@@ -41,7 +36,7 @@ static void dump_rank(mcpg_dump_t *d, const mcpg_coord_t *c, uint32_t r) {
     if (!rank->known) return;
     mcpg__dump(d, "rank ");
     mcpg__dump_u64(d, r);
-    pair(d, "/", rank->inc.term, rank->inc.counter);
+    mcpg__dump_words_pair(d, "/", rank->inc.term, rank->inc.counter);
     mcpg__dump_char(d, ' ');
     mcpg__dump(d, state_name(rank->state));
     mcpg__dump_flag(d, "dead", rank->dead);
@@ -51,7 +46,7 @@ static void dump_rank(mcpg_dump_t *d, const mcpg_coord_t *c, uint32_t r) {
     if (!rank->published)
         mcpg__dump(d, " unpublished");
     else if (rank->pub_state != rank->state || !mcpg__inc_eq(rank->pub_inc, rank->inc) || rank->pub_dead != rank->dead)
-        pair(d, " published_otherwise /", rank->pub_inc.term, rank->pub_inc.counter);
+        mcpg__dump_words_pair(d, " published_otherwise /", rank->pub_inc.term, rank->pub_inc.counter);
     if (c->conns[r] != 0) mcpg__dump_field(d, "conn", c->conns[r]);
     mcpg__dump_when(d, "heard", rank->last_heard_us, c->now);
     mcpg__dump_when(d, "closed", c->conns[r] == 0 ? rank->closed_at_us : 0, c->now);
@@ -90,7 +85,7 @@ static void dump_barrier(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord
     mcpg__dump(d, "  barrier ");
     mcpg__dump(d, kinds[b->kind]);
     mcpg__dump(d, b->phase == MCPG_COORD_BARRIER_ADDED ? " asks the added" : " asks all");
-    pair(d, " view ", b->id.term, b->id.epoch);
+    mcpg__dump_words_pair(d, " view ", b->id.term, b->id.epoch);
     mcpg__dump_set(d, "added", &b->added);
     mcpg__dump_set(d, "removed", &b->removed);
     mcpg__dump_set(d, "asked", &b->asked);
@@ -111,9 +106,9 @@ static void dump_slot(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord_gr
     if (mcpg__inc_none(s->reg))
         mcpg__dump(d, " nobody");
     else
-        pair(d, " registered /", s->reg.term, s->reg.counter);
+        mcpg__dump_words_pair(d, " registered /", s->reg.term, s->reg.counter);
     if (mcpg__rankset_has(&g->active, i)) {
-        pair(d, " active /", s->active.term, s->active.counter);
+        mcpg__dump_words_pair(d, " active /", s->active.term, s->active.counter);
         mcpg__dump_field(d, "since", s->active_since);
         mcpg__dump_field(d, "commit_acked", s->commit_acked);
     }
@@ -127,7 +122,7 @@ static void dump_slot(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord_gr
         mcpg__dump_number(d, "leave", s->leave_seq);
     if (g->barrier.phase != MCPG_COORD_BARRIER_NONE && mcpg__rankset_has(&g->barrier.acked, i))
         mcpg__dump_number(d, "acked_next", s->ack_seq);
-    if (s->abort_view.epoch != 0) pair(d, " abort_view ", s->abort_view.term, s->abort_view.epoch);
+    if (s->abort_view.epoch != 0) mcpg__dump_words_pair(d, " abort_view ", s->abort_view.term, s->abort_view.epoch);
     mcpg__dump_char(d, '\n');
 }
 
@@ -190,7 +185,7 @@ static void dump_rebuild(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord
         mcpg__dump_set(d, "wanted_ranks", &g->wanted);
         mcpg__dump_set(d, "was_active", &g->was_active);
         if (g->doubt.epoch != 0) {
-            pair(d, " in_doubt ", g->doubt.term, g->doubt.epoch);
+            mcpg__dump_words_pair(d, " in_doubt ", g->doubt.term, g->doubt.epoch);
             mcpg__dump_set(d, "active", &g->doubt_active);
         }
         mcpg__dump_some(d, "left_early", &g->left_early);
@@ -201,7 +196,7 @@ static void dump_rebuild(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord
     if (g->record == MCPG_COORD_RECORD_NONE && g->record_view.epoch == 0 && g->record_retry_us == 0) return;
     mcpg__dump(d, "  record open: ");
     mcpg__dump(d, records[g->record]);
-    pair(d, " view ", g->record_view.term, g->record_view.epoch);
+    mcpg__dump_words_pair(d, " view ", g->record_view.term, g->record_view.epoch);
     mcpg__dump_set(d, "active", &g->record_set);
     mcpg__dump_flag(d, "done", g->record_done);
     mcpg__dump_flag(d, "failed", g->record_failed);
@@ -213,7 +208,7 @@ static void dump_group(mcpg_dump_t *d, const mcpg_coord_t *c, const mcpg_coord_g
     mcpg__dump(d, "group g");
     mcpg__dump_u64(d, g->gid.v);
     mcpg__dump(d, g->phase == MCPG_COORD_GROUP_FORMING ? " FORMING" : " READY");
-    pair(d, " view ", g->committed.term, g->committed.epoch);
+    mcpg__dump_words_pair(d, " view ", g->committed.term, g->committed.epoch);
     mcpg__dump_number(d, "switch", g->switch_seq);
     mcpg__dump_set(d, "active", &g->active);
     mcpg__dump_field(d, "founders", g->founder_count);
@@ -249,7 +244,7 @@ static void dump_faults(mcpg_dump_t *d, const mcpg_coord_t *c) {
         if (!r->used) continue;
         mcpg__dump(d, "report rank ");
         mcpg__dump_u64(d, r->rank.v);
-        pair(d, "/", r->inc.term, r->inc.counter);
+        mcpg__dump_words_pair(d, "/", r->inc.term, r->inc.counter);
         mcpg__dump_field(d, "g", r->gid.v);
         mcpg__dump_field(d, "report", r->report_id);
         mcpg__dump_set(d, "failed", &r->failed);

@@ -195,8 +195,7 @@ void mcpg__coord_groups_touch_rank(mcpg_coord_t *c, uint32_t rank) {
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *g = &c->groups[i];
         if (g->phase == MCPG_COORD_GROUP_FREE || !mcpg__rankset_has(&g->ranks, rank)) continue;
-        g->rebuild_due = true;
-        mcpg__coord_touch(g);
+        mcpg__coord_look_again(g);
     }
 }
 

@@ -193,7 +193,8 @@ static void handle_closed(mcpg_coord_host_t *host, uint64_t conn) {
     step(host, &event, NULL, 0);
 }
 
-/* Ends of connections that found the queue full, as soon as everything posted before them was handled. */
+/* Ends of connections that found the queue full, as soon as everything posted before them was handled. bounded: each
+ * round takes one off a list of fixed size, or returns. */
 static void handle_late(mcpg_coord_host_t *host) {
     while (atomic_load_explicit(&host->late_count, memory_order_acquire) > 0) {
         (void)pthread_mutex_lock(&host->lock);
@@ -289,7 +290,6 @@ static mcpg_status_t make_machine(mcpg_coord_host_t *host, const mcpg_coord_host
         .max_slots_total = MCPG_MAX_SLOTS_TOTAL,
         .clique_node_budget = NODE_BUDGET,
         .predecessor = config->predecessor,
-        .settle_us = config->timers.settle_us,
         .timers = config->timers,
     };
     size_t size = mcpg_coord_size(&host->machine);

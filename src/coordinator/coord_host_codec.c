@@ -8,9 +8,9 @@
 #include "common/bytes.h"
 
 #define TIMERS        (sizeof(mcpg_timers_t) / sizeof(uint64_t))
-#define CONFIG_FIELDS (9u + TIMERS)
+#define CONFIG_FIELDS (8u + TIMERS)
 _Static_assert(sizeof(mcpg_timers_t) == TIMERS * sizeof(uint64_t), "timers are uint64_t, without padding");
-_Static_assert(sizeof(mcpg_coord_config_t) == 56 + sizeof(mcpg_timers_t),
+_Static_assert(sizeof(mcpg_coord_config_t) == 48 + sizeof(mcpg_timers_t),
                "a field was added: name it in encode and decode, then here");
 _Static_assert(CONFIG_FIELDS * sizeof(uint64_t) <= MCPG_COORD_CONFIG_CAP, "a configuration always fits");
 
@@ -18,7 +18,7 @@ _Static_assert(CONFIG_FIELDS * sizeof(uint64_t) <= MCPG_COORD_CONFIG_CAP, "a con
 mcpg_status_t mcpg__coord_config_encode(const mcpg_coord_config_t *c, uint8_t *buf, size_t cap, size_t *len_out) {
     uint64_t fields[CONFIG_FIELDS] = {
         c->term,      c->coordinator_id, c->max_ranks, c->max_groups, c->max_slots_total, c->clique_node_budget,
-        c->has_store, c->predecessor,    c->settle_us,
+        c->has_store, c->predecessor,
     };
     memcpy(&fields[CONFIG_FIELDS - TIMERS], &c->timers, sizeof c->timers);
     mcpg_put_t put = {.ptr = buf, .cap = cap};
@@ -43,7 +43,6 @@ mcpg_status_t mcpg__coord_config_decode(const uint8_t *buf, size_t len, mcpg_coo
         .clique_node_budget = f[5],
         .has_store = f[6] != 0,
         .predecessor = f[7] != 0,
-        .settle_us = f[8],
     };
     memcpy(&out->timers, &f[CONFIG_FIELDS - TIMERS], sizeof out->timers);
     return MCPG_OK;

@@ -32,11 +32,9 @@ void mcpg__coord_open_eventlog(mcpg_coord_host_t *host, const char *dir) {
 }
 
 void mcpg__coord_check_eventlog(mcpg_coord_host_t *host) {
-    if (!mcpg__eventlog_is_full(host->eventlog)) return;
+    if (!mcpg__eventlog_end_if_full(&host->eventlog)) return;
     mcpg__log(&host->log, MCPG_LOG_WARN, "event_log_off event %llu: its disk is full, the job goes on without it",
               (unsigned long long)host->event_seq);
-    mcpg__eventlog_close(host->eventlog);
-    host->eventlog = NULL;
 }
 
 /* ---- connections: open addressing, linear probing; conn 0 is an empty place ---- */

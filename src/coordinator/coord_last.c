@@ -41,14 +41,20 @@ void mcpg__coord_mass_timer(mcpg_coord_t *c) {
 
 /* ---- last ranks ---- */
 
+/* An active slot whose process is neither proved dead, nor followed by another, nor gone. */
+static bool may_be_alive(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
+    const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, slot);
+    return mcpg__inc_eq(mcpg__coord_slot(c, g, slot)->active, r->inc) && !r->dead &&
+           !mcpg__rankset_has(&g->leaving, slot);
+}
+
 static bool silent_in_mass(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *kept) {
     bool any = false;
     if (c->mass_us == 0) return false;
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        bool same = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc);
-        if (!same || r->dead || mcpg__rankset_has(&g->leaving, s)) continue;
+        if (!may_be_alive(c, g, s)) continue;
         mcpg__rankset_add(kept, s);
         any = any || r->state == MCPG_RANK_OFFLINE;
     }
@@ -68,8 +74,7 @@ static uint32_t last_ranks(const mcpg_coord_t *c, const mcpg_coord_group_t *g, m
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, s);
-        bool same = mcpg__inc_eq(mcpg__coord_slot(c, g, s)->active, r->inc);
-        if (!same || r->dead || mcpg__rankset_has(&g->leaving, s)) continue;
+        if (!may_be_alive(c, g, s)) continue;
         mcpg__rankset_add(kept, s);
         if (r->state == MCPG_RANK_OFFLINE) continue;
         attached++;
@@ -121,7 +126,7 @@ bool mcpg__coord_barrier_loses_last(const mcpg_coord_t *c, const mcpg_coord_grou
     mcpg__rankset_minus(&removed, &g->leaving); /* one that was out of the healthy set is back in it, as the last */
     mcpg__rankset_minus(&removed, &g->bound);
     for (uint32_t s = mcpg__rankset_next(&removed, 0); s < g->order_count; s = mcpg__rankset_next(&removed, s + 1)) {
-        bool here = mcpg__coord_active_live(c, g, s) && mcpg__coord_registered(c, g, s);
+        bool here = mcpg__coord_live(c, g, s);
         if (here && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY) return true;
     }
     return false;

@@ -214,8 +214,7 @@ void mcpg__coord_rebuild(mcpg_coord_t *c, uint32_t rank, const mcpg_up_rebuild_t
         if (m->has_commit && mcpg__coord_rebuild_buried(c, g, g->committed)) commit_take(c, g, &m->commit);
         doubt_take(c, g, m);
     }
-    g->rebuild_due = true;
-    mcpg__coord_touch(g);
+    mcpg__coord_look_again(g);
     if (g->rebuild != MCPG_COORD_REBUILD_NONE || mcpg__coord_rebuild_judge(c, g, slot, fx)) return;
     mcpg__rankset_add(&g->resync, slot);
 }
@@ -227,9 +226,8 @@ void mcpg__coord_rebuild_end(mcpg_coord_t *c, uint32_t rank, mcpg_coord_effects_
     for (uint32_t i = 0; i < c->group_high; i++) {
         mcpg_coord_group_t *g = &c->groups[i];
         if (c->gids[i] == 0 || !g->adopted || !mcpg__rankset_has(&g->ranks, rank)) continue;
-        g->rebuild_due = true;
         if (g->rebuild == MCPG_COORD_REBUILD_NONE) mcpg__coord_rebuild_leaver(c, g, mcpg__coord_slot_of(c, g, rank));
-        mcpg__coord_touch(g);
+        mcpg__coord_look_again(g);
     }
     /* Not sooner: its other groups need what it had to say about them. */
     if (mcpg__coord_lost_a_view(c, rank)) mcpg__coord_offline(c, rank, fx);

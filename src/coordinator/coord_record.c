@@ -20,7 +20,7 @@ static bool owing(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t s
     const mcpg_coord_barrier_t *b = &g->barrier;
     bool removed = mcpg__rankset_has(&b->removed, slot);
     if (!mcpg__rankset_has(&b->asked, slot) || mcpg__rankset_has(&b->acked, slot)) return false;
-    if (!mcpg__coord_active_live(c, g, slot) || !mcpg__coord_registered(c, g, slot)) return false;
+    if (!mcpg__coord_live(c, g, slot)) return false;
     if (!removed) return true;
     return c->now.us < b->removed_deadline_us && mcpg__coord_rank_of(c, g, slot)->state == MCPG_RANK_HEALTHY;
 }
@@ -40,7 +40,7 @@ static bool left_out(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_ra
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         const mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
-        bool here = mcpg__coord_active_live(c, g, s) && mcpg__coord_registered(c, g, s);
+        bool here = mcpg__coord_live(c, g, s);
         bool stays = mcpg__rankset_has(kept, s) && here;
         if (!stays) mcpg__rankset_del(kept, s); /* a manual group fences it */
         if (stays || has_acked(g, s) || owing(c, g, s) || mcpg__coord_inc_over(c, slot->rank.v, slot->active)) continue;
@@ -60,8 +60,8 @@ static bool left_out(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_ra
  * others is then about ranks that nobody else can have taken over. */
 static bool greater_part(const mcpg_coord_group_t *g, const mcpg_rankset_t *promised) {
     uint32_t all = mcpg__rankset_count(&g->active), here = mcpg__rankset_count(promised);
-    if (all == 0) return true;
-    return here * 2u > all || (here * 2u == all && mcpg__rankset_has(promised, mcpg__rankset_next(&g->active, 0)));
+    return all == 0 ||
+           mcpg__coord_greater_part(here, all, mcpg__rankset_has(promised, mcpg__rankset_next(&g->active, 0)));
 }
 
 static bool needs_record(const mcpg_coord_t *c, const mcpg_coord_group_t *g, mcpg_rankset_t *kept) {
@@ -80,7 +80,7 @@ bool mcpg__coord_record_blocked(const mcpg_coord_t *c, const mcpg_coord_group_t 
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count;
          s = mcpg__rankset_next(&g->active, s + 1)) {
         const mcpg_coord_slot_t *slot = mcpg__coord_slot(c, g, s);
-        bool here = mcpg__coord_active_live(c, g, s) && mcpg__coord_registered(c, g, s);
+        bool here = mcpg__coord_live(c, g, s);
         bool goes = mcpg__rankset_has(removed, s);
         if (goes) here = here && mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY;
         if (here || mcpg__rankset_has(&g->leaving, s))
@@ -141,14 +141,13 @@ typedef struct {
     mcpg_rankset_t kept;    /* slots */
 } verdict_t;
 
-static void read_record(mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_view_body_t *view, verdict_t *out,
-                        mcpg_coord_effects_t *fx) {
+static void read_record(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg_view_body_t *view,
+                        verdict_t *out) {
     memset(out, 0, sizeof(*out));
     out->all_over = true;
     for (uint32_t i = 0; i < view->active_count; i++) {
         const mcpg_member_t *m = &view->active[i];
         if (m->rank.v >= c->config.max_ranks) continue;
-        mcpg__coord_name(c, m->rank.v, m->inc, fx);
         bool over = mcpg__coord_inc_over(c, m->rank.v, m->inc);
         out->all_over = out->all_over && over;
         bool ours = m->slot.v < g->order_count && mcpg__rankset_has(&g->active, m->slot.v);
@@ -158,16 +157,20 @@ static void read_record(mcpg_coord_t *c, const mcpg_coord_group_t *g, const mcpg
     }
 }
 
-/* A newer view than anybody here has seen was written: the ranks that it left out are not built upon while one that it
- * kept may be alive. True: the group may be decided. */
-static bool claim_binds(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_group_record_t *record,
-                        mcpg_coord_effects_t *fx) {
+/* The view that the record names beyond what anybody here has seen; NULL: it says nothing new. */
+static const mcpg_view_body_t *newer_view(const mcpg_coord_group_t *g, const mcpg_group_record_t *record) {
+    bool newer = record != NULL && record->has_view && mcpg__view_cmp(record->view.id, g->committed) > 0;
+    return newer ? &record->view : NULL;
+}
+
+/* The ranks that a newer view left out are not built upon while one that it kept may be alive. True: the group may be
+ * decided. */
+static bool claim_binds(const mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_view_body_t *view) {
     verdict_t verdict;
     mcpg__rankset_clear(&g->bound);
-    if (record == NULL || !record->has_view || mcpg__view_cmp(record->view.id, g->committed) <= 0) return true;
-    if (record->view.id.epoch > g->epoch_used && record->view.id.epoch < MCPG_COORD_SEQ_MAX)
-        g->epoch_used = record->view.id.epoch;
-    read_record(c, g, &record->view, &verdict, fx);
+    if (view == NULL) return true;
+    if (view->id.epoch > g->epoch_used && view->id.epoch < MCPG_COORD_SEQ_MAX) g->epoch_used = view->id.epoch;
+    read_record(c, g, view, &verdict);
     if (verdict.all_over) return true;
     if (verdict.kept_attached == 0) return false;
     g->bound = g->active;
@@ -176,12 +179,10 @@ static bool claim_binds(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_group
 }
 
 /* Ranks that the record names may know its COMMIT: they are waited for as well. */
-static bool wants_more(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_group_record_t *record,
-                       mcpg_coord_effects_t *fx) {
+static bool wants_more(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_view_body_t *view, mcpg_coord_effects_t *fx) {
     bool more = false;
-    if (record == NULL || !record->has_view || mcpg__view_cmp(record->view.id, g->committed) <= 0) return false;
-    for (uint32_t i = 0; i < record->view.active_count; i++) {
-        const mcpg_member_t *m = &record->view.active[i];
+    for (uint32_t i = 0; view != NULL && i < view->active_count; i++) {
+        const mcpg_member_t *m = &view->active[i];
         if (m->rank.v >= c->config.max_ranks) continue;
         mcpg__coord_name(c, m->rank.v, m->inc, fx);
         mcpg__rankset_add(&g->wanted, m->rank.v);
@@ -192,14 +193,13 @@ static bool wants_more(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_group_
 
 static void claimed(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_coord_event_t *event, mcpg_coord_effects_t *fx) {
     if (g->rebuild != MCPG_COORD_REBUILD_CLAIM) return;
+    const mcpg_view_body_t *view = newer_view(g, event->record);
     if (event->status != MCPG_OK) {
         retry_later(c, g);
         mcpg__coord_rebuild_set(c, g, MCPG_COORD_REBUILD_STRANDED);
-    } else if (wants_more(c, g, event->record, fx)) {
+    } else if (wants_more(c, g, view, fx) || g->rebuild_due) { /* due: somebody came or went meanwhile */
         mcpg__coord_rebuild_set(c, g, MCPG_COORD_REBUILD_GATHER);
-    } else if (g->rebuild_due) { /* somebody came or went meanwhile: from the beginning */
-        mcpg__coord_rebuild_set(c, g, MCPG_COORD_REBUILD_GATHER);
-    } else if (claim_binds(c, g, event->record, fx)) {
+    } else if (claim_binds(c, g, view)) {
         mcpg__coord_rebuild_decide(c, g, fx);
     } else {
         mcpg__coord_rebuild_set(c, g, MCPG_COORD_REBUILD_STRANDED);

@@ -117,7 +117,6 @@ typedef struct {
     bool sync_last;        /* the committed view came from a sync */
     mcpg_gid_t sync_owner; /* group whose sync covers this one, 0: none */
     uint64_t nag_us;       /* next SYNCING to those who have not entered */
-    uint64_t sync_look_us; /* when it is looked whether the entered ones wait for each other */
     uint64_t epoch_used;   /* I1: highest epoch ever given out here */
     mcpg_view_id_t committed;
     uint64_t switch_seq;
@@ -297,6 +296,19 @@ static inline bool mcpg__coord_active_live(const mcpg_coord_t *c, const mcpg_coo
     const mcpg_coord_slot_t *s = mcpg__coord_slot(c, g, slot);
     const mcpg_coord_rank_t *r = &c->ranks[s->rank.v];
     return mcpg__rankset_has(&g->active, slot) && mcpg__inc_eq(s->active, r->inc) && r->state != MCPG_RANK_OFFLINE;
+}
+/* The same, and registered here: one that a barrier asks. */
+static inline bool mcpg__coord_live(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
+    return mcpg__coord_active_live(c, g, slot) && mcpg__coord_registered(c, g, slot);
+}
+/* Something was learned about a group of an earlier coordinator: whether it can be decided is looked at again. */
+static inline void mcpg__coord_look_again(mcpg_coord_group_t *g) {
+    g->rebuild_due = true;
+    mcpg__coord_touch(g);
+}
+/* More than half; or half, when the lowest is among them. Of two disjoint parts only one is ever the greater. */
+static inline bool mcpg__coord_greater_part(uint32_t here, uint32_t all, bool lowest_here) {
+    return here * 2u > all || (here * 2u == all && (lowest_here || all == 0));
 }
 
 /* ---- coord_fx.c: effects and sentences ---- */

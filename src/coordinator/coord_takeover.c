@@ -16,25 +16,23 @@ bool mcpg__coord_rebuilding(const mcpg_coord_t *c) {
     return !settled(c) || c->gathering > 0;
 }
 
+/* Not decided, and neither is anybody refused for it: it is a matter of moments. */
+static bool waits(mcpg_coord_rebuild_phase_t phase) {
+    return phase == MCPG_COORD_REBUILD_GATHER || phase == MCPG_COORD_REBUILD_CLAIM;
+}
+
 void mcpg__coord_rebuild_set(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_rebuild_phase_t phase) {
     if (g->rebuild == phase) return;
-    bool was = g->rebuild == MCPG_COORD_REBUILD_GATHER || g->rebuild == MCPG_COORD_REBUILD_CLAIM;
-    bool is = phase == MCPG_COORD_REBUILD_GATHER || phase == MCPG_COORD_REBUILD_CLAIM;
-    if (was) c->gathering--;
-    if (is) c->gathering++;
+    if (waits(g->rebuild)) c->gathering--;
+    if (waits(phase)) c->gathering++;
     g->rebuild = phase;
     mcpg__coord_touch(g);
     if (!mcpg__coord_rebuilding(c)) c->more = true; /* the full lists are due */
 }
 
-static void look_again(mcpg_coord_group_t *g) {
-    g->rebuild_due = true;
-    mcpg__coord_touch(g);
-}
-
 void mcpg__coord_rebuild_clock(mcpg_coord_t *c) {
     if (c->settle_us == MCPG_COORD_NEVER) {
-        c->settle_us = mcpg__after(c->now, c->config.settle_us);
+        c->settle_us = mcpg__after(c->now, c->config.timers.settle_us);
         mcpg__coord_want(c, c->settle_us);
     }
     bool over = c->settle_us != 0 && c->now.us >= c->settle_us;
@@ -43,10 +41,10 @@ void mcpg__coord_rebuild_clock(mcpg_coord_t *c) {
         mcpg_coord_group_t *g = &c->groups[i];
         if (c->gids[i] == 0) continue;
         bool timed_out = g->rebuild == MCPG_COORD_REBUILD_GATHER && c->now.us >= g->gather_until_us;
-        if (over || timed_out) look_again(g);
+        if (over || timed_out) mcpg__coord_look_again(g);
         if (g->record_retry_us == 0 || c->now.us < g->record_retry_us) continue;
         g->record_retry_us = 0;
-        look_again(g);
+        mcpg__coord_look_again(g);
     }
 }
 
@@ -101,7 +99,7 @@ static bool greater_part_here(const mcpg_coord_t *c, const mcpg_coord_group_t *g
         alive++;
         if (present) here++;
     }
-    return here * 2u > alive || (here * 2u == alive && (lowest_here || alive == 0));
+    return mcpg__coord_greater_part(here, alive, lowest_here);
 }
 
 /* ---- decided ---- */
@@ -220,8 +218,7 @@ bool mcpg__coord_rebuild_react(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coor
     }
     if (g->phase == MCPG_COORD_GROUP_FREE) return true;
     g->dirty = false;
-    bool waits = g->rebuild == MCPG_COORD_REBUILD_GATHER || g->rebuild == MCPG_COORD_REBUILD_CLAIM;
-    return waits;
+    return waits(g->rebuild);
 }
 
 void mcpg__coord_say_gathering(mcpg_coord_text_t *text) {

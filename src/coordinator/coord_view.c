@@ -16,10 +16,6 @@ static void stayers_of(const mcpg_coord_group_t *g, mcpg_rankset_t *out) {
     mcpg__rankset_minus(out, &g->barrier.added);
 }
 
-static bool live(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
-    return mcpg__coord_active_live(c, g, slot) && mcpg__coord_registered(c, g, slot);
-}
-
 /* The process that the barrier adds is still there. */
 static bool added_here(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint32_t slot) {
     const mcpg_coord_rank_t *r = mcpg__coord_rank_of(c, g, slot);
@@ -104,7 +100,7 @@ static void ask_all(mcpg_coord_t *c, mcpg_coord_group_t *g, mcpg_coord_effects_t
     for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count;
          s = mcpg__rankset_next(&candidates, s + 1)) {
         bool wanted = !mcpg__rankset_has(&b->removed, s) || mcpg__coord_rank_of(c, g, s)->state == MCPG_RANK_HEALTHY;
-        if (wanted && live(c, g, s)) mcpg__rankset_add(&ask, s);
+        if (wanted && mcpg__coord_live(c, g, s)) mcpg__rankset_add(&ask, s);
     }
     b->phase = MCPG_COORD_BARRIER_ALL;
     b->deadline_us = mcpg__after(c->now, c->config.timers.ack_us);
@@ -150,7 +146,7 @@ void mcpg__coord_barrier_ask_again(mcpg_coord_t *c, mcpg_coord_group_t *g, uint3
     mcpg_rankset_t one, stayers;
     if (b->phase == MCPG_COORD_BARRIER_NONE || mcpg__rankset_has(&b->acked, slot)) return;
     stayers_of(g, &stayers);
-    bool back = b->phase == MCPG_COORD_BARRIER_ALL && mcpg__rankset_has(&stayers, slot) && live(c, g, slot);
+    bool back = b->phase == MCPG_COORD_BARRIER_ALL && mcpg__rankset_has(&stayers, slot) && mcpg__coord_live(c, g, slot);
     if (!mcpg__rankset_has(&b->asked, slot) && !back) return;
     mcpg__rankset_clear(&one);
     mcpg__rankset_add(&one, slot);
@@ -245,7 +241,7 @@ static void record_stayers(mcpg_coord_t *c, mcpg_coord_group_t *g, const mcpg_ra
     mcpg_coord_barrier_t *b = &g->barrier;
     for (uint32_t s = mcpg__rankset_next(stayers, 0); s < g->order_count; s = mcpg__rankset_next(stayers, s + 1)) {
         bool acked = mcpg__rankset_has(&b->acked, s);
-        if (acked && live(c, g, s)) continue;
+        if (acked && mcpg__coord_live(c, g, s)) continue;
         MCPG_ASSERT(g->manual); /* I6: an auto group has folded them into removed */
         if (mcpg__rankset_has(&b->asked, s) && !acked) mcpg__rankset_add(&b->dropped, s);
         if (mcpg__rankset_has(&g->fenced, s)) continue;
@@ -405,7 +401,7 @@ static bool awaited(const mcpg_coord_t *c, const mcpg_coord_group_t *g, const mc
     mcpg_rankset_t candidates = *out;
     for (uint32_t s = mcpg__rankset_next(&candidates, 0); s < g->order_count;
          s = mcpg__rankset_next(&candidates, s + 1))
-        if (!(added ? added_here(c, g, s) : live(c, g, s))) mcpg__rankset_del(out, s);
+        if (!(added ? added_here(c, g, s) : mcpg__coord_live(c, g, s))) mcpg__rankset_del(out, s);
     return !mcpg__rankset_empty(out);
 }
 
@@ -561,6 +557,6 @@ void mcpg__coord_commit_ack(mcpg_coord_t *c, uint32_t rank, const mcpg_up_commit
 
 bool mcpg__coord_everywhere(const mcpg_coord_t *c, const mcpg_coord_group_t *g, uint64_t epoch) {
     for (uint32_t s = mcpg__rankset_next(&g->active, 0); s < g->order_count; s = mcpg__rankset_next(&g->active, s + 1))
-        if (live(c, g, s) && mcpg__coord_slot(c, g, s)->commit_acked < epoch) return false;
+        if (mcpg__coord_live(c, g, s) && mcpg__coord_slot(c, g, s)->commit_acked < epoch) return false;
     return true;
 }

@@ -317,13 +317,14 @@ static void on_wake(mcpg_grelay_t *r) {
     ssize_t n = read(r->wake_fd, &count, sizeof(count));
     (void)n;
     if (atomic_load(&r->stop)) close_listener(r);
-    while (atomic_load(&r->cut) && r->tunnels != NULL) end_tunnel(r, r->tunnels);
+    while (atomic_load(&r->cut) && r->tunnels != NULL)
+        end_tunnel(r, r->tunnels); /* bounded: it takes it off the list */
 }
 
 static void *relay_main(void *arg) {
     mcpg_grelay_t *r = arg;
     struct epoll_event events[EVENTS];
-    while (!atomic_load(&r->end)) {
+    while (!atomic_load(&r->end)) { /* bounded: each round sleeps in epoll_wait */
         bool is_timed = r->timed_count > 0 || r->is_paused;
         int n = epoll_wait(r->epoll_fd, events, EVENTS, is_timed ? TICK_MS : -1);
         bool is_asked = false;

@@ -7,8 +7,6 @@
 #include "tools/text_fields.h"
 
 #define T mcpg_coord_config_t
-#define FIELD(kind, word, member)                                                                                      \
-    { word, kind, offsetof(T, member), 0, NULL }
 static const text_field_t config_fields[] = {
     FIELD(TEXT_F_U64, "term", term),
     FIELD(TEXT_F_U64, "id", coordinator_id),
@@ -18,7 +16,6 @@ static const text_field_t config_fields[] = {
     FIELD(TEXT_F_U64, "budget", clique_node_budget),
     FIELD(TEXT_F_FLAG, "store", has_store),
     FIELD(TEXT_F_FLAG, "predecessor", predecessor),
-    FIELD(TEXT_F_U64, "settle", settle_us),
     FIELD(TEXT_F_U64, "heartbeat", timers.heartbeat_us),
     FIELD(TEXT_F_U64, "offline", timers.offline_us),
     FIELD(TEXT_F_U64, "ack", timers.ack_us),
@@ -28,12 +25,12 @@ static const text_field_t config_fields[] = {
     FIELD(TEXT_F_U64, "collective", timers.collective_timeout_us),
     FIELD(TEXT_F_U64, "p2p", timers.p2p_timeout_us),
     FIELD(TEXT_F_U64, "failover", timers.failover_us),
-    FIELD(TEXT_F_U64, "settle_timer", timers.settle_us),
+    FIELD(TEXT_F_U64, "settle", timers.settle_us),
     FIELD(TEXT_F_U64, "retry", timers.link_retry_us),
     FIELD(TEXT_F_U64, "retry_max", timers.link_retry_max_us),
 };
 #undef T
-_Static_assert(sizeof(mcpg_coord_config_t) == 56 + sizeof(mcpg_timers_t) && sizeof(mcpg_timers_t) == 96,
+_Static_assert(sizeof(mcpg_coord_config_t) == 48 + sizeof(mcpg_timers_t) && sizeof(mcpg_timers_t) == 96,
                "a field was added: name it above");
 #define T mcpg_group_record_t
 static const text_field_t record_fields[] = {
@@ -41,7 +38,7 @@ static const text_field_t record_fields[] = {
     FIELD(TEXT_F_U64, "id", coordinator_id),
     FIELD(TEXT_F_FLAG, "has_view", has_view),
     FIELD(TEXT_F_PAIR, "view", view.id),
-    {"active", TEXT_F_MEMBERS, offsetof(T, view.active), offsetof(T, view.active_count), NULL},
+    LIST(TEXT_F_MEMBERS, "active", view.active, view.active_count),
 };
 #undef T
 _Static_assert(sizeof(mcpg_group_record_t) == 24 + sizeof(mcpg_view_body_t), "a field was added: name it above");

@@ -30,6 +30,14 @@ typedef struct {
     const char *const *names;
 } text_field_t;
 
+/* Rows of a table for the struct that T names at the time. */
+#define FIELD(kind, word, member)                                                                                      \
+    { word, kind, offsetof(T, member), 0, NULL }
+#define NAMED(word, member, names)                                                                                     \
+    { word, TEXT_F_NAMED, offsetof(T, member), 0, names }
+#define LIST(kind, word, member, count)                                                                                \
+    { word, kind, offsetof(T, member), offsetof(T, count), NULL }
+
 void text_fields_print(FILE *out, const void *object, const text_field_t *fields, uint32_t count);
 bool text_fields_parse(char *words, mcpg_arena_t *arena, void *object, const text_field_t *fields, uint32_t count,
                        char *error, size_t error_cap);

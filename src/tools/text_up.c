@@ -13,12 +13,6 @@
 static const char *const link_states[] = {"up", "lost", NULL};
 static const char *const proofs[] = {"pidfd", "launcher", "relayed", NULL};
 
-#define FIELD(kind, word, member)                                                                                      \
-    { word, kind, offsetof(T, member), 0, NULL }
-#define NAMED(word, member, names)                                                                                     \
-    { word, TEXT_F_NAMED, offsetof(T, member), 0, names }
-#define LIST(kind, word, member, count)                                                                                \
-    { word, kind, offsetof(T, member), offsetof(T, count), NULL }
 #define GREW(bytes) _Static_assert(sizeof(T) == (bytes), "the message grew: name the field above")
 
 #define T mcpg_up_attach_t

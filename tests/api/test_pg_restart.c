@@ -149,63 +149,64 @@ static void await_socket(const char *path) {
     assert_int_equal(access(path, F_OK), 0);
 }
 
+/* A standalone coordinator on a socket of its own and a job of `restarted` on it, that has begun. */
+typedef struct {
+    char path[64], address[80];
+    pid_t coordinator;
+    job_t job;
+} outage_t;
+
+static void outage_begin(outage_t *o, const char *name) {
+    (void)snprintf(o->path, sizeof(o->path), "/tmp/mcpg-%s-%ld", name, (long)getpid());
+    (void)snprintf(o->address, sizeof(o->address), "unix:%s", o->path);
+    o->coordinator = start_coordinator(o->address, true);
+    await_socket(o->path);
+    job_begin_bare(&o->job, "restarted", WORLD, "");
+    (void)snprintf(o->job.address, sizeof(o->job.address), "%s", o->address);
+    job_spawn_all(&o->job);
+    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&o->job, &o->job.procs[i], "ready");
+}
+
+static void outage_works(outage_t *o) {
+    job_tell_all(&o->job, "lost");
+    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&o->job, &o->job.procs[i], "went on");
+}
+
+static void outage_over(outage_t *o) {
+    job_tell_all(&o->job, "back");
+    (void)job_expect(&o->job, &o->job.procs[0], "removed");
+    job_tell_all(&o->job, "go");
+    (void)job_expect(&o->job, &o->job.procs[LAST], "joins");
+    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&o->job, &o->job.procs[i], "whole");
+    job_tell_all(&o->job, "end");
+    job_end(&o->job);
+    (void)kill(o->coordinator, SIGTERM);
+    (void)waitpid(o->coordinator, NULL, 0);
+}
+
 static void kill_and_restart(void **state) {
     (void)state;
-    char path[64], address[80];
-    (void)snprintf(path, sizeof(path), "/tmp/mcpg-restart-%ld", (long)getpid());
-    (void)snprintf(address, sizeof(address), "unix:%s", path);
-    pid_t coordinator = start_coordinator(address, true);
-    await_socket(path);
-    job_t job;
-    job_begin_bare(&job, "restarted", WORLD, "");
-    (void)snprintf(job.address, sizeof(job.address), "%s", address);
-    job_spawn_all(&job);
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "ready");
-    (void)kill(coordinator, SIGKILL);
-    (void)waitpid(coordinator, NULL, 0);
-    (void)unlink(path);
-    job_tell_all(&job, "lost");
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "went on");
-    coordinator = start_coordinator(address, false);
-    await_socket(path);
-    job_tell_all(&job, "back");
-    (void)job_expect(&job, &job.procs[0], "removed");
-    job_tell_all(&job, "go");
-    (void)job_expect(&job, &job.procs[LAST], "joins");
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "whole");
-    job_tell_all(&job, "end");
-    job_end(&job);
-    (void)kill(coordinator, SIGTERM);
-    (void)waitpid(coordinator, NULL, 0);
+    outage_t o;
+    outage_begin(&o, "restart");
+    (void)kill(o.coordinator, SIGKILL);
+    (void)waitpid(o.coordinator, NULL, 0);
+    (void)unlink(o.path);
+    outage_works(&o);
+    o.coordinator = start_coordinator(o.address, false);
+    await_socket(o.path);
+    outage_over(&o);
 }
 
 /* Longer than the offline time: it was a pause of the coordinator, nobody loses anything. */
 static void coordinator_stopped(void **state) {
     (void)state;
-    char path[64], address[80];
-    (void)snprintf(path, sizeof(path), "/tmp/mcpg-stopped-%ld", (long)getpid());
-    (void)snprintf(address, sizeof(address), "unix:%s", path);
-    pid_t coordinator = start_coordinator(address, true);
-    await_socket(path);
-    job_t job;
-    job_begin_bare(&job, "restarted", WORLD, "");
-    (void)snprintf(job.address, sizeof(job.address), "%s", address);
-    job_spawn_all(&job);
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "ready");
-    (void)kill(coordinator, SIGSTOP);
+    outage_t o;
+    outage_begin(&o, "stopped");
+    (void)kill(o.coordinator, SIGSTOP);
     pause_ms(2500); /* offline_us is 1 s here */
-    job_tell_all(&job, "lost");
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "went on");
-    (void)kill(coordinator, SIGCONT);
-    job_tell_all(&job, "back");
-    (void)job_expect(&job, &job.procs[0], "removed");
-    job_tell_all(&job, "go");
-    (void)job_expect(&job, &job.procs[LAST], "joins");
-    for (uint32_t i = 0; i < WORLD; i++) (void)job_expect(&job, &job.procs[i], "whole");
-    job_tell_all(&job, "end");
-    job_end(&job);
-    (void)kill(coordinator, SIGTERM);
-    (void)waitpid(coordinator, NULL, 0);
+    outage_works(&o);
+    (void)kill(o.coordinator, SIGCONT);
+    outage_over(&o);
 }
 
 /* Whatever was killed or stopped: each log that was left steps again bit for bit. */

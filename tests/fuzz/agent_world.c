@@ -17,17 +17,11 @@ static uint8_t scratch[EVENT_CAP];
 
 /* ---- memory, kept between inputs ---- */
 
-static void *block(size_t size) {
-    void *p = malloc(size);
-    FUZZ_REQUIRE(p != NULL);
-    return p;
-}
-
 static void machine_memory(mcpg_agent_config_t most, void **mem_out, mcpg_agent_effects_t *fx_out) {
-    *mem_out = block(mcpg_agent_size(&most));
+    *mem_out = fuzz_block(mcpg_agent_size(&most));
     mcpg_agent_effects_worst(&most, &fx_out->cap, &fx_out->arena_cap);
-    fx_out->items = block(fx_out->cap * sizeof *fx_out->items);
-    fx_out->arena = block(fx_out->arena_cap);
+    fx_out->items = fuzz_block(fx_out->cap * sizeof *fx_out->items);
+    fx_out->arena = fuzz_block(fx_out->arena_cap);
 }
 
 static mcpg_agent_config_t config_of(uint8_t bits) {

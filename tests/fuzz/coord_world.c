@@ -16,22 +16,18 @@ static uint8_t scratch[MCPG_COORD_EVENT_CAP];
 
 /* ---- memory, kept between inputs ---- */
 
-static void *block(size_t size) {
-    void *p = malloc(size);
-    FUZZ_REQUIRE(p != NULL);
-    return p;
-}
-
 /* The largest configuration's, so that one block serves all. */
 static void machine_memory(mcpg_coord_config_t most, void **mem_out, mcpg_coord_effects_t *fx_out) {
-    *mem_out = block(mcpg_coord_size(&most));
+    *mem_out = fuzz_block(mcpg_coord_size(&most));
     mcpg_coord_effects_worst(&most, &fx_out->cap, &fx_out->arena_cap);
-    fx_out->items = block(fx_out->cap * sizeof *fx_out->items);
-    fx_out->arena = block(fx_out->arena_cap);
+    fx_out->items = fuzz_block(fx_out->cap * sizeof *fx_out->items);
+    fx_out->arena = fuzz_block(fx_out->arena_cap);
 }
 
 static mcpg_coord_config_t config_of(uint8_t bits) {
     static const uint32_t groups[] = {4, 1, 2, 4};
+    mcpg_timers_t timers = fuzz_timers();
+    timers.settle_us = 1200000;
     return (mcpg_coord_config_t){.term = 1 + (bits >> 7),
                                  .coordinator_id = 7,
                                  .max_ranks = bits & 1u ? 4 : RANKS,
@@ -40,8 +36,7 @@ static mcpg_coord_config_t config_of(uint8_t bits) {
                                  .clique_node_budget = bits & 16u ? 3 : 1000,
                                  .has_store = bits & 32u,
                                  .predecessor = bits & 64u,
-                                 .settle_us = 1200000,
-                                 .timers = fuzz_timers()};
+                                 .timers = timers};
 }
 
 static mcpg_coord_t *make(const mcpg_coord_config_t *config, void *mem) {

@@ -33,6 +33,7 @@ uint32_t fuzz_below(fuzz_in_t *in, uint32_t n); /* n <= 256 */
 uint64_t fuzz_u64(fuzz_in_t *in);               /* mostly small, else a boundary or eight bytes as they are */
 bool fuzz_bool(fuzz_in_t *in);
 
+void *fuzz_block(size_t size); /* kept for good */
 /* Short ones, none of them 0. */
 mcpg_timers_t fuzz_timers(void);
 

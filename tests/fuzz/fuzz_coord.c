@@ -308,7 +308,7 @@ static void take_over(world_t *w) {
         world_send(w, r, &done);
     }
     links(w, who, who, MCPG_LINK_UP, 0);
-    if (how & 4u) w->now.us += w->config.settle_us;
+    if (how & 4u) w->now.us += w->config.timers.settle_us;
     if (how & 8u) fire_timer(w, false);
 }
 

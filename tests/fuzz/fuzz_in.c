@@ -48,6 +48,12 @@ uint64_t fuzz_u64(fuzz_in_t *in) {
     return value;
 }
 
+void *fuzz_block(size_t size) {
+    void *p = malloc(size);
+    FUZZ_REQUIRE(p != NULL);
+    return p;
+}
+
 mcpg_timers_t fuzz_timers(void) {
     mcpg_timers_t timers;
     uint64_t each[sizeof timers / sizeof(uint64_t)];

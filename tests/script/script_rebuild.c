@@ -124,11 +124,11 @@ void script_cmd_coordinator(world_t *w, char *args) {
     config.term++;
     config.coordinator_id++;
     config.predecessor = true;
-    config.settle_us = 1200000;
+    config.timers.settle_us = 1200000;
     for (char *key = script_word(&args); *key != '\0'; key = script_word(&args)) {
         if (strcmp(key, "term") == 0) config.term = strtoull(script_word(&args), NULL, 10);
         if (strcmp(key, "store") == 0) config.has_store = true;
-        if (strcmp(key, "settle") == 0) config.settle_us = script_duration(script_word(&args));
+        if (strcmp(key, "settle") == 0) config.timers.settle_us = script_duration(script_word(&args));
         if (strcmp(key, "first") == 0) config.predecessor = false;
     }
     for (uint32_t r = 0; r < RANKS; r++) w->actors[r].conn = 0;

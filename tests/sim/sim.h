@@ -336,7 +336,6 @@ typedef struct {
     uint64_t fault_every_us, tick_us, step_len;
     uint32_t weight[SIM_F__COUNT];
     bool small_caps, co_hosted, has_store;
-    uint64_t settle_us;
     uint32_t check_every;
     mcpg_timers_t timers;
     uint32_t propose_permille, sync_permille, leave_permille, depth;

@@ -199,7 +199,6 @@ sim_coord_t *sim_coord_start(sim_t *w) {
                                       .clique_node_budget = 100000,
                                       .has_store = w->plan.has_store,
                                       .predecessor = c->index > 0,
-                                      .settle_us = w->plan.settle_us,
                                       .timers = w->plan.timers};
     size_t size = mcpg_coord_size(&c->config);
     c->mem = aligned_alloc(64, (size + 63u) & ~(size_t)63u);

@@ -89,7 +89,7 @@ void sim_plan_draw(sim_t *w) {
     p->small_caps = p->weight[SIM_F_FILL] > 0 && sim_chance(r, 500);
     p->co_hosted = sim_chance(r, 400);
     p->has_store = sim_chance(r, 750);
-    p->settle_us = sim_between(r, 300000, 2000000);
+    p->timers.settle_us = sim_between(r, 300000, 2000000);
     p->tick_us = sim_between(r, p->ranks > 16 ? 800000u : 150000u, p->ranks > 16 ? 3000000u : 1200000u);
     p->step_len = sim_chance(r, 300) ? 0 : sim_between(r, 2, 12);
     p->check_every = p->ranks > 16 ? 64u : p->ranks > 8 ? 16u : 4u;

@@ -105,7 +105,6 @@ static void test_config(void **state) {
                                   .clique_node_budget = 8,
                                   .has_store = true,
                                   .predecessor = true,
-                                  .settle_us = 9,
                                   .timers = {10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21}},
                         back;
     char *text = NULL, error[160] = "", *words;
